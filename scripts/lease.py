@@ -139,7 +139,7 @@ def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict
 def _locate(run: str) -> tuple[Path, str | None]:
     """The folder here, and where it is pulled from: by its pull, by its launch, or as it was written."""
     from rgt import files
-    from rgt.checkpoint.proof import MANIFEST
+    from rgt.checkpoint.names import MANIFEST
     from rgt.host.ssh import Place, parse_place
     from rgt.job import backends
     from rgt.run import record

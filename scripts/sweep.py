@@ -80,17 +80,28 @@ def main() -> None:
 
 @main.command()
 @sweep_argument
+@click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
+@click.option("--grid", multiple=True, help="For COMMAND: NAME=VALUE,VALUE,... of {NAME} in it; repeatable.")
+@click.option(
+    "--judge", default="", help="For COMMAND: what proves a cell, as 'test -s {run}/out.pt'; exit 0 verifies it."
+)
 @click.option("--retry", is_flag=True, help="Also submit again what failed, was lost, or left no good artifact.")
 @click.option("--dry-run", is_flag=True, help="Say what would be submitted where, and submit nothing.")
 @cli.report_options
-def run(path: Path, retry: bool, dry_run: bool, fmt: str | None) -> int:
+def run(
+    path: Path, words: tuple[str, ...], grid: tuple[str, ...], judge: str, retry: bool, dry_run: bool, fmt: str | None
+) -> int:
     """Submit the cells of SWEEP (sweep.yaml) that have no run yet; what runs, or ran, is left alone.
 
-    Exit 1 when a cell could not be submitted.
+    With a COMMAND of any trainer, SWEEP is written first: every combination of --grid, in this directory, on this
+    machine. Exit 1 when a cell could not be submitted.
 
-    Example: rgt sweep run lr.yaml --retry
+    Example: rgt sweep run lr.yaml --grid lr=1e-3,1e-4 --grid seed=0,1 -- python train.py --lr {lr} --seed {seed}
     """
-    sweep, report = Sweep(path.absolute()), Report("sweep")
+    made = _from_command(path, words, grid, judge) if words or grid or judge else None
+    sweep, report = Sweep(path.absolute(), made), Report("sweep")
+    if made and not dry_run:
+        files.write_json(path, made)  # YAML, too; and "1e-3" stays the text that the trainer gets
     if dry_run:
         todo = sweep.todo(retry)
         commands = {cell.id: shlex.join(sweep.job(cell).words("{run}")) for cell in todo}
@@ -182,9 +193,10 @@ class Row:
 class Sweep:
     """sweep.yaml with every job description it makes, checked before anything starts."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, made: dict[str, Any] | None = None) -> None:
+        """`made`: what the file will hold."""
         self.path, self.directory = path, path.with_suffix(".sweep")
-        data = job.load_yaml(path, "sweep")
+        data = made or job.load_yaml(path, "sweep")
         given, self.verify = data["job"], data.get("verify", {})
         source = path.parent / given if isinstance(given, str) else path
         spec = job.load_yaml(source, "job") if isinstance(given, str) else given
@@ -320,6 +332,20 @@ class Sweep:
         except Exception as error:  # whatever is wrong with one checkpoint, the other cells are still reported
             return "unjudged", f"its checkpoint cannot be judged: {type(error).__name__}: {error}"
         return ("unverified", problem) if problem else ("verified", "")
+
+
+def _from_command(path: Path, words: tuple[str, ...], grid: tuple[str, ...], judge: str) -> dict[str, Any]:
+    values = {name: text.split(",") for name, _, text in (one.partition("=") for one in grid)}
+    if not words or not values:
+        raise bad_input("a sweep of a command needs both: --grid lr=1e-3,1e-4 -- python train.py --lr {lr}")
+    command = {"name": path.stem, "command": list(words), "workdir": os.getcwd()}
+    data: dict[str, Any] = {"job": command, "grid": values}
+    if judge:
+        data["verify"] = {"command": shlex.split(judge)}
+    schema.check(data, "sweep", "--grid")
+    if path.exists() and job.load_yaml(path) != data:
+        raise bad_input(f"{path} holds another sweep; run it without a command, or name a new file")
+    return data
 
 
 def _values(path: Path, data: dict[str, Any]) -> list[dict[str, str]]:

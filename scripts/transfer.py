@@ -137,8 +137,9 @@ def pull(
 ) -> int:
     """Bring SOURCE (HOST:DIR) to LOCAL, verify it by load, write PULL_VERIFIED.json. Exit 0 is the only proof.
 
-    SOURCE can be a run directory that launch made for a remote run: its files then join it. A dropped connection is
-    waited out; whatever is killed, the same command goes on where it was. Links that lead out of DIR are errors.
+    A folder that is mounted or lies here (/mnt/box/runs/x) is pulled in the same way. SOURCE can be a run directory
+    that launch made for a remote run: its files then join it. A dropped connection is waited out; whatever is killed,
+    the same command goes on where it was. Links that lead out of DIR are errors.
 
     Example: rgt transfer pull runs/<run-id> --loop
     """

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 SECONDS = 3
+MESH = ([[0, 1], [2, 3]], [[0, 2], [1, 3]])
 c10d: Any = torch._C._distributed_c10d
 
 
@@ -37,6 +38,15 @@ def train(fault: str, rank: int, world: int, folder: Path) -> None:
         order = (everyone, pair) if bad else (pair, everyone)
         for group in order if rank < 2 else (everyone,):
             dist.all_reduce(grads, group=group)
+    elif fault == "mesh":  # 2 x 2: rank 0 waits for rank 1, and rank 2 for rank 0
+        limit = datetime.timedelta(seconds=SECONDS)
+        rows, columns = ([dist.new_group(ranks, timeout=limit) for ranks in part] for part in MESH)
+        for step in range(2):
+            if bad and step:
+                wait_for(folder, world - 1)
+                return
+            for group in (rows[rank // 2], columns[rank % 2]):
+                dist.all_reduce(grads, group=group)
     elif bad:
         misbehave(fault, folder, world)
     else:

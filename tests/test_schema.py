@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
 
 from rgt import schema
@@ -73,3 +75,41 @@ def test_a_huge_value_gives_a_short_sentence_and_the_rest_is_counted() -> None:
     for name, data in HUGE:
         message = refusal(data, name)
         assert len(message) < 1000 and "\n" not in message
+
+
+def sample(rule: Any, shared: dict[str, Any], chance: random.Random) -> Any:
+    """A value that mostly fits the rule; now and then a part of it is something else."""
+    if isinstance(rule, bool) or chance.random() < 0.03:
+        return chance.choice([None, True, False, 0, 1, 1.0, -1, 2**70, 0.5, math.nan, "", "a", "x" * 9000, [], [1], {}])
+    rule = shared[rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
+    for options in (rule.get("enum"), [rule["const"]] if "const" in rule else None):
+        if options:
+            return chance.choice(options)
+    if "anyOf" in rule:
+        return sample(chance.choice(rule["anyOf"]), shared, chance)
+    words = rule.get("type", "object")
+    kind = words if isinstance(words, str) else chance.choice(words)
+    if kind == "object":
+        wanted = [key for key in rule.get("properties", {}) if key in rule.get("required", ()) or chance.random() < 0.5]
+        wanted += ["more"] if chance.random() < (0.02 if rule.get("additionalProperties") is False else 0.5) else []
+        rest = {} if rule.get("additionalProperties") is False else rule.get("additionalProperties", {})
+        return {key: sample(rule.get("properties", {}).get(key, rest), shared, chance) for key in wanted}
+    if kind == "array":
+        return [sample(rule.get("items", {}), shared, chance) for _ in range(chance.randrange(4))]
+    low = rule.get("minimum", rule.get("exclusiveMinimum", -3))
+    text = "pattern" in rule and chance.random() < 0.98
+    numbers = {"integer": chance.randrange(low, low + 4), "number": low + chance.random() - 0.02, "null": None}
+    word = RUN_ID if text and rule["pattern"] == PATTERN else "0123456789abcdef" * 4 if text else "word"
+    return {**numbers, "boolean": chance.random() < 0.5, "string": word}[kind]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_quick_check_accepts_only_what_jsonschema_accepts(name: str) -> None:
+    rule, chance, validator = schema.load(name), random.Random(name), Draft202012Validator(schema.load(name))
+    quick, verdicts = schema._quick(name), set()
+    for _ in range(300):
+        data = sample(rule, rule.get("$defs", {}), chance)
+        verdicts.add((quick(data), validator.is_valid(data)))
+    assert (True, False) not in verdicts
+    if name in ("events", "pull_manifest", "pull_verified", "seal", "results"):
+        assert verdicts >= {(True, True), (False, False)}, "a quick check that settles nothing is no use"

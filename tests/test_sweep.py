@@ -395,3 +395,26 @@ def test_bad_input(bench: Bench, sweep: dict[str, Any], sentence: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ") and sentence in done.stderr and "Traceback" not in done.stderr
     assert not (bench.directory / "lr.sweep").exists()
+
+
+def test_a_foreign_trainer_needs_no_file_of_ours(bench: Bench) -> None:
+    """Any command line with {names} in it: the sweep file is written from it, and everything else is as ever."""
+    folder = bench.directory
+    (folder / "theirs.py").write_text("import sys; open('out-' + '-'.join(sys.argv[2::2]), 'w').write('ok')")
+    grid = ("--grid", "lr=1e-3,0.10", "--grid", "seed=0,1", "--judge", f"test -s {folder}/out-{{lr}}-{{seed}}")
+    words = (*grid, "--", sys.executable, "theirs.py", "--lr", "{lr}", "--seed", "{seed}")
+    dry = bench.sweep("run", "lr.yaml", "--dry-run", *words)
+    assert dry.returncode == 0 and "theirs.py --lr 1e-3 --seed 0" in dry.stdout, dry.stdout + dry.stderr
+    assert not (folder / "lr.yaml").exists()
+    assert bench.sweep("run", "lr.yaml", *words).returncode == 0
+    assert bench.counts("wait")["verified"] == 4
+    assert sorted(path.name for path in folder.glob("out-*")) == [
+        "out-0.10-0",
+        "out-0.10-1",
+        "out-1e-3-0",
+        "out-1e-3-1",
+    ]
+    assert bench.submitted() == []
+    other = bench.sweep("run", "lr.yaml", "--grid", "lr=7", "--", "true", "{lr}")
+    assert other.returncode == 2 and "holds another sweep" in other.stderr
+    assert bench.sweep("run", "new.yaml", "--", "true").returncode == 2

@@ -242,6 +242,7 @@ SLIPS = [
     (["pull", "box:dir"], "name the folder to pull into"),
     (["pull", "nowhere"], "nowhere is not a run directory: it has no run.json"),
     (["pull", "nowhere", "here"], "there is no directory nowhere on this machine"),
+    (["pull", ".", "here"], "here lies in ., which would be copied into itself"),
     (["aggregate", "one"], "name at least one source and the target"),
     (["aggregate", "one", "box:two"], "box:two is behind ssh; the target is a folder that is mounted here"),
     (["push", "nowhere", "box:dir"], "nowhere is not a directory"),

@@ -27,6 +27,7 @@ FAULTS = {
     "dead": (3, "missing", "rank 1", "left no dump"),
     "straggler": (8, "stalled", "rank 1", "has not called sequence 7, all_reduce [4 Float]"),
     "groups": (3, "order", "rank 0", "it waits in another group"),
+    "mesh": (4, "stalled", "rank 1", "slow, stuck outside of a collective, or finished; rank 0 waits"),
 }
 pytestmark = pytest.mark.xdist_group("flight")  # the ranks are started once
 
@@ -54,6 +55,7 @@ def test_a_planted_fault_is_named(dumps: Path, fault: str) -> None:
         assert (status, causes) == (0, [])
         return
     assert status == 1 and len(causes) == 1, report["findings"]
+    assert not [one for one in report["findings"] if one["severity"] == "warn"]  # a second rank beside the one at fault
     cause = causes[0]
     assert (cause["code"], cause["where"]) == (code, rank)
     assert words in cause["message"] and "distributed-launch.md#dl" in cause["fix"]

@@ -24,7 +24,16 @@ from typing import IO, Any
 from rgt import schema as schemas
 from rgt.errors import RgtError, bad_input, from_os_error
 
+_READABLE = 1 << 18  # bytes of JSON that a person may want to read; to lay out more takes long
 _TAIL = 64 * 1024  # a torn line is looked for in steps of this size
+
+
+FileState = tuple[int, int, int, int]
+
+
+def file_state(seen: os.stat_result) -> FileState:
+    """The same as long as nobody writes to the file or puts another one in its place."""
+    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 def write_bytes(path: Path, data: bytes, mode: int | None = None) -> None:
@@ -36,10 +45,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: Any, schema: str | None = None, mode: int | None = None) -> None:
-    """Write JSON a person can read; `schema` names a file of scripts/schemas and is checked first."""
+    """Write JSON, laid out for people unless it is huge; `schema` names a file of scripts/schemas, checked first."""
     if schema:
         schemas.check(data, schema, str(path))
-    write_bytes(path, dump(data, str(path), indent=2) + b"\n", mode)
+    text = dump(data, str(path))
+    if len(text) <= _READABLE:
+        text = dump(data, str(path), indent=2)
+    write_bytes(path, text + b"\n", mode)
 
 
 def dump(data: Any, where: str, **layout: Any) -> bytes:

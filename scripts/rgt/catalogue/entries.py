@@ -106,13 +106,17 @@ class Catalogue:
     ways: dict[str, list[list[str]]]  # of each signature and each context; see literal_ways
 
 
+def documents(root: Path = ROOT) -> list[Path]:
+    return sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.md"))
+
+
 @functools.cache
 def read(root: Path = ROOT) -> Catalogue:
     """The entries and their regexes taken apart; parsed once, then kept in the user's cache while no file changes."""
     if not (root / FOLDERS[0]).is_dir():
         with contextlib.suppress(OSError):  # on a box
             return unpack(pkgutil.get_data("rgt", PACKED) or b"")
-    paths = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.md"))
+    paths = documents(root)
     stats = ((path, path.stat()) for path in [*paths, Path(__file__)])
     state = [[str(path), status.st_size, status.st_mtime_ns] for path, status in stats]
     kept = Path(environment.cache()) / f"catalogue-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}.json"

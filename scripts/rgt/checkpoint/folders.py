@@ -101,7 +101,7 @@ def _check_others(found: Survey) -> Problems:
     elif large:
         message = f"{len(large)} files that may hold weights are of unknown formats and were not checked"
         yield found.given, Problem("unknown", "warn", message, evidence=shown or None)
-    for path in found.others:
+    for path in found.zeroed:
         if path.suffix in _TOKENIZERS and _is_blank(path):
             yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")
 

@@ -6,20 +6,23 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rgt import files
 from rgt.checkpoint import names, proof
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.folders import check_folders
 from rgt.checkpoint.layout import Artifact, Problem
 from rgt.checkpoint.survey import Survey, may_be_weights
-from rgt.checkpoint.tensor_values import Tick
+from rgt.checkpoint.tensor_values import READ, Tick
 
 JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a buffer of 16 MB
 
@@ -53,7 +56,11 @@ class Verification:
     def unchecked(self) -> list[dict[str, Any]]:
         """Files of the folder that were not opened, the largest first."""
         unopened = [artifact.path for artifact in self.artifacts if artifact.layout.facts.get("unopened")]
-        rows = [(os.path.getsize(path), path) for path in (*self.found.others, *unopened) if os.path.isfile(path)]
+        rows = []
+        for path in (*self.found.others, *unopened):
+            with contextlib.suppress(OSError):
+                if stat.S_ISREG((seen := os.stat(path)).st_mode):
+                    rows.append((seen.st_size, path))
         return [{"path": str(path), "bytes": size} for size, path in sorted(rows, key=lambda row: -row[0])]
 
     @property
@@ -75,9 +82,15 @@ class _Stopped(Exception):
     """Ends the threads that still read when the main thread was interrupted."""
 
 
-def verify(found: Survey, options: Options, tick: Tick | None = None, jobs: int = JOBS) -> Verification:
+Known = Mapping[str, tuple[files.FileState, str]]  # by path: what a file was when its sha256 was taken
+
+
+def verify(
+    found: Survey, options: Options, tick: Tick | None = None, jobs: int = JOBS, known: Known | None = None
+) -> Verification:
+    """`known`: digests of files that need not be read again for it, unless they are checkpoints."""
     expected = proof.gather(found)
-    verdict = Verification(found, expected, *_examine_all(found, expected, options, tick, jobs))
+    verdict = Verification(found, expected, *_examine_all(found, expected, options, tick, jobs, known or {}))
     by_path = {artifact.path: artifact for artifact in verdict.artifacts}
     of_files: list[tuple[Path, Problem]] = []
     for artifact in (*verdict.artifacts, *verdict.plain):
@@ -91,22 +104,22 @@ def verify(found: Survey, options: Options, tick: Tick | None = None, jobs: int 
     verdict.problems = [*found.problems, *of_files, *of_sets]
     extra = [artifact.path.name for artifact in verdict.artifacts if artifact.path not in expected.listed]
     if expected.listed and extra:
-        message = f"{len(extra)} artifacts here are not listed in {proof.MANIFEST}: {', '.join(extra[:5])}"
+        message = f"{len(extra)} artifacts here are not listed in {names.MANIFEST}: {', '.join(extra[:5])}"
         verdict.problems.append((found.given, Problem("extra", "info", message[:300])))
     if expected.outside:
         count = len(expected.listed) - len(expected.outside)
-        message = f"holds {count} of {len(expected.listed)} files of {proof.MANIFEST}, so it is no proof of the pull"
+        message = f"holds {count} of {len(expected.listed)} files of {names.MANIFEST}, so it is no proof of the pull"
         fix = f"for the proof, verify {expected.folder}"
         verdict.problems.append((found.given, Problem("unjudged", "info", message, fix=fix)))
     return verdict
 
 
 def _examine_all(
-    found: Survey, expected: proof.Expected, options: Options, tick: Tick | None, jobs: int
+    found: Survey, expected: proof.Expected, options: Options, tick: Tick | None, jobs: int, known: Known
 ) -> tuple[list[Artifact], list[Artifact]]:
     """The artifacts, and the other files of which only the digest is taken."""
     named = {*expected.listed, *found.sides, *(folder / names.METADATA for folder in found.metadata)}
-    plain = sorted(path for path in named - {*found.artifacts, *expected.outside} if os.path.isfile(path))
+    plain = sorted(named - {*found.artifacts, *expected.outside}, key=str)
     lock, stop = threading.Lock(), threading.Event()
 
     def shared_tick(count: int) -> None:
@@ -118,11 +131,19 @@ def _examine_all(
     with ThreadPoolExecutor(jobs) as pool:
         try:
             work = [pool.submit(examine, p, options, found.blobs(p), shared_tick) for p in found.artifacts]
-            more = [
-                pool.submit(examine, path, replace(options, plain=True), tick=lambda _: shared_tick(0))
-                for path in plain
-            ]
-            return [future.result() for future in work], [future.result() for future in more]
+            more: list[Artifact | Future[Artifact]] = []
+            digest = replace(options, plain=True)
+            for path in plain:
+                with contextlib.suppress(OSError):  # gone, which the manifest's check says
+                    state = files.file_state(seen := os.stat(path))
+                    if state == known.get(str(path), (None,))[0]:
+                        more.append(Artifact(path, "file", seen.st_size, known[str(path)][1]))
+                    elif stat.S_ISREG(seen.st_mode) and seen.st_size <= READ:  # done before threads would take turns
+                        more.append(examine(path, digest))
+                    elif stat.S_ISREG(seen.st_mode):
+                        more.append(pool.submit(examine, path, digest, tick=lambda _: shared_tick(0)))
+            rest = [one if isinstance(one, Artifact) else one.result() for one in more]
+            return [future.result() for future in work], rest
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -139,15 +160,15 @@ def prove(verdict: Verification, record: dict[str, Any]) -> Iterator[Path]:
         warnings = sum(problem.severity == "warn" for _, problem in verdict.problems)
         said = {"verdict": verdict.word, "strangers": verdict.strangers, "warnings": warnings}
         folder = verdict.expected.folder
-        unchecked = [{**row, "path": os.path.relpath(row["path"], folder)} for row in verdict.unchecked]
+        unchecked = [{**row, "path": proof.relative(row["path"], folder)} for row in verdict.unchecked]
         yield proof.write(verdict.expected, examined, {**said, "unchecked": unchecked, **record})
 
 
 def withdraw(verdict: Verification) -> Iterator[tuple[Path, Problem]]:
-    path = verdict.expected.folder / proof.PROOF
+    path = verdict.expected.folder / names.PROOF
     try:
         if proof.withdraw(path.parent):
-            message = f"the earlier proof no longer holds; it is now {proof.STALE}"
+            message = f"the earlier proof no longer holds; it is now {names.STALE}"
             yield path, Problem("stale-proof", "info", message)
     except OSError as error:
         message = f"no longer holds and cannot be put aside: {error.strerror}"

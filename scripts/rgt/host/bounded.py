@@ -10,6 +10,7 @@ Its whole process group ends with the answer, and with us: also when we are kill
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -65,6 +66,8 @@ class Talk:
         self._in, self._out, self._err = self.process.stdin, self.process.stdout, self.process.stderr
         for stream in (self._in, self._out, self._err):
             os.set_blocking(stream.fileno(), False)
+            with contextlib.suppress(OSError, AttributeError):  # Linux; fewer and larger pieces for whoever waits
+                fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _CHUNK)
         self.silence, self.deadline = silence, float("inf")
         self._buffer, self._said = bytearray(), bytearray()
 

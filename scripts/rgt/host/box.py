@@ -9,6 +9,7 @@ import functools
 import hashlib
 import importlib.util
 import io
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rgt.host.ssh import Host
 TOOLS = ("gpu_gate", "preflight", "takeover", "triage", "watch")
 NOUNS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job", "catalogue")
 PACKAGES = ("click", "pynvml", "yaml")  # pure Python; jsonschema is not: schemas are checked where results arrive
-_STAMP = (2026, 1, 1, 0, 0, 0)  # the same bytes for the same content, so that the name can be its hash
+_STAMP = (2026, 1, 1, 0, 0, 0)  # the same bytes for the same content
 
 MAIN = """\
 import importlib, sys
@@ -40,8 +41,8 @@ importlib.import_module(sys.argv[0][:-3]).main()
 
 
 @functools.cache
-def build() -> tuple[str, bytes]:
-    """The bundle's file name (with its hash) and its bytes."""
+def _contents() -> tuple[str, dict[str, bytes]]:
+    """The bundle's file name, which has their hash, and its files by name."""
     contents = {"__main__.py": MAIN.format(tools=TOOLS).encode()}
     for tool in TOOLS:
         contents[f"{tool}.py"] = (SCRIPTS / f"{tool}.py").read_bytes()
@@ -51,7 +52,6 @@ def build() -> tuple[str, bytes]:
             contents[str(path.relative_to(SCRIPTS))] = path.read_bytes()
             # zipimport sees a folder without __init__.py only when the zip lists it
             contents[f"{path.parent.relative_to(SCRIPTS)}/"] = b""
-    contents[f"rgt/{entries.PACKED}"] = entries.pack()  # there are no documents on a box
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec and spec.origin:
@@ -60,17 +60,24 @@ def build() -> tuple[str, bytes]:
             above = origin.parents[1] if package else origin.parent
             for path in origin.parent.rglob("*.py") if package else [origin]:
                 contents[str(path.relative_to(above))] = path.read_bytes()
-    buffer = io.BytesIO()
+    texts = [(path.name, path.read_bytes()) for path in entries.documents()]
+    digests = [f"{name} {hashlib.sha256(data).hexdigest()}" for name, data in (*sorted(contents.items()), *texts)]
+    return f"box-{hashlib.sha256(os.fsencode(' '.join(digests))).hexdigest()[:12]}.pyz", contents
+
+
+def build() -> tuple[str, bytes]:
+    """The bundle's file name and its bytes."""
+    (file, contents), buffer = _contents(), io.BytesIO()
+    contents[f"rgt/{entries.PACKED}"] = entries.pack()  # there are no documents on a box
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
         for name, data in sorted(contents.items()):
             bundle.writestr(zipfile.ZipInfo(name, _STAMP), data, zipfile.ZIP_DEFLATED)
-    data = b"#!/usr/bin/env python3\n" + buffer.getvalue()
-    return f"box-{hashlib.sha256(data).hexdigest()[:12]}.pyz", data
+    return file, b"#!/usr/bin/env python3\n" + buffer.getvalue()
 
 
 def tool_words(tool: str) -> list[str]:
     """The command that runs a tool of the bundle on a box; the second word has a ~ to be expanded there."""
-    return ["python3", f"~/.cache/rgt/{build()[0]}", tool]
+    return ["python3", f"~/.cache/rgt/{_contents()[0]}", tool]
 
 
 def ship(host: Host) -> None:

@@ -53,8 +53,8 @@ class Host:
     def argv(self) -> list[str]:
         """What reaches the one-liner on that machine."""
         if not self.name:
-            return [sys.executable, "-c", _BOOTSTRAP]
-        return [*_SSH, *self.destination(), f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
+            return [sys.executable, "-S", "-c", _BOOTSTRAP]
+        return [*_SSH, *self.destination(), f"exec python3 -S -c {shlex.quote(_BOOTSTRAP)}"]
 
     def destination(self) -> list[str]:
         """ssh's words for the name. It reads a URL, too, but not one with an IPv6 address (OpenSSH 9.2)."""

@@ -20,17 +20,16 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from rgt.checkpoint.names import OUR_RECORDS
-from rgt.machine import disks, gpus, open_files, processes
-from rgt.run.record import AFTER_EVENT
+from rgt.machine import open_files, processes
 
 MARK = b"rgt-transfer-2\n"  # before it, a login script may have printed anything
 CHUNK = 1 << 20
 STAGE = ".rgt-push"
 OURS = (".rgt-pull", STAGE, *OUR_RECORDS)
+_OUT = 1 << 17  # bytes written at once: ssh takes long over small pieces
 _RUN_JSON = 4 << 20  # bytes; a larger one is not ours
 _SHOWN = 20  # processes
 LARGE = 1_000_000  # bytes
@@ -50,15 +49,17 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    out = sys.stdout.buffer
+    out = open(1, "wb", _OUT, closefd=False)  # noqa: SIM115
     try:
         out.write(MARK)
         out.flush()
         while line := sys.stdin.buffer.readline():
             asked = json.loads(line)
             for row in VERBS[asked.pop("verb")](**asked):
-                # ASCII: a name that is not UTF-8 travels as escapes
-                out.write(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n")
+                if row is None:
+                    out.flush()
+                else:  # ASCII: a name that is not UTF-8 travels as escapes
+                    out.write(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n")
             out.write(b'{"end": true}\n')
             out.flush()
     except (BrokenPipeError, EOFError):  # the other side is gone: it will come back and ask again
@@ -100,6 +101,8 @@ def list_tree(root: str, exclude: list[str], env: str) -> Iterator[Row]:
             with open(path, encoding="utf-8") as file:
                 head["record"] = json.load(file)
     with contextlib.suppress(OSError), open(os.path.join(root, "events.jsonl"), "rb") as lines:
+        from rgt.run.record import AFTER_EVENT  # on a box each import is compiled anew, so only what a question needs
+
         for line in lines:
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 word = json.loads(line)["event"]
@@ -133,7 +136,7 @@ def walk(root: str, exclude: list[str]) -> Iterator[Row]:
                 continue
             with contextlib.suppress(FileNotFoundError):  # gone since it was listed
                 seen = os.lstat(os.path.join(root, path))
-                if excluded(path, exclude):
+                if exclude and excluded(path, exclude):
                     yield {"x": path, "why": "excluded"}
                 elif stat.S_ISDIR(seen.st_mode):
                     below.append(path)
@@ -172,30 +175,32 @@ def list_runs(root: str, depth: int) -> Iterator[Row]:
 
 
 def send(root: str, files: list[tuple[str, int, int]]) -> Iterator[Row | bytes]:
-    """Of each (path, offset, size) the bytes from offset to size, and then the digest of it all.
+    """Of each (path, offset, size) the bytes from offset to size; the last row of a file has the digest of it all.
 
     A file that is there already is asked for from its end on: then only its digest travels.
     """
     root = _existing(root)
     for number, (path, offset, size) in enumerate(files):
-        state, position = hashlib.sha256(), 0
+        state, position, fresh = hashlib.sha256(), 0, b""
         try:
             file = open_plain(os.path.join(root, path))
         except OSError:  # gone, or not readable: the next listing says it
             continue
         with file:
             while position < size and (data := file.read(min(CHUNK, size - position))):
-                state.update(data)
-                position += len(data)
-                fresh = data[max(0, len(data) - (position - offset)) :] if position > offset else b""
                 if fresh:
                     yield {"i": number, "o": position - len(fresh), "n": len(fresh)}
                     yield fresh
+                state.update(data)
+                fresh = data[max(0, offset - position) :]
+                position += len(data)
             seen = os.fstat(file.fileno())
-        yield {"i": number, "b": seen.st_size, "m": seen.st_mtime_ns, "s": state.hexdigest()}
+        row = {"i": number, "o": position - len(fresh), "n": len(fresh)}
+        yield {**row, "b": seen.st_size, "m": seen.st_mtime_ns, "s": state.hexdigest()}
+        yield fresh
 
 
-def receive(root: str, files: list[Row]) -> Iterator[Row]:
+def receive(root: str, files: list[Row]) -> Iterator[Row | None]:
     """Say from which offset each file is wanted, read exactly that from stdin, put each whole file in its place."""
     root = os.path.abspath(os.path.expanduser(root))
     stage = os.path.join(root, STAGE)
@@ -211,10 +216,10 @@ def receive(root: str, files: list[Row]) -> Iterator[Row]:
                 continue
         wanted.append((number, os.path.getsize(item["part"]) if os.path.exists(item["part"]) else 0))
     yield {"wanted": wanted}
-    sys.stdout.buffer.flush()
+    yield None
     for number, offset in wanted:
         yield {"i": number, "e": _receive(os.path.join(root, files[number]["path"]), files[number], offset)}
-        sys.stdout.buffer.flush()
+        yield None
     with contextlib.suppress(OSError):
         os.rmdir(stage)
 
@@ -266,6 +271,8 @@ def _named(path: str) -> str:
 
 def sweep(places: list[str], apart: list[str], since: float, seconds: float, most: int) -> Iterator[Row]:
     """Rows: {"f": file}, {"run": folder}, {"left": folder}, {"denied": folder}, {"late": folder not reached}."""
+    from rgt.machine import disks
+
     end, rows = time.monotonic() + seconds, 0
     points = {mount.point for mount in disks.mounts()} if os.path.exists(_MOUNTS) else set()
     folders = [(place, False) for place in reversed(places)]
@@ -331,6 +338,10 @@ def examine_disks(
     `whole_disk`: the run's own file system ends with the box; `roots`: other places that end with it; `kept`: places
     that outlive it. Paths may begin with ~ or $NAME. `bounds` are those of sweep.
     """
+    from pathlib import Path
+
+    from rgt.machine import disks
+
     for path in abandoned:
         yield true_size(path, bounds["seconds"])
     table = disks.mounts() if os.path.exists(_MOUNTS) else []
@@ -350,6 +361,8 @@ def examine_disks(
 
 def busy(roots: list[str], runs: list[str]) -> Iterator[Row]:
     """Processes that write to these disks, work in a run, or use a GPU; {"blind": n} were not ours to ask."""
+    from rgt.machine import gpus
+
     ours, blind = {os.getpid()}, 0
     above = os.getppid()
     while above > 1 and above not in ours:
@@ -378,5 +391,5 @@ def busy(roots: list[str], runs: list[str]) -> Iterator[Row]:
         yield {"sick": reading.problem}
 
 
-VERBS: dict[str, Callable[..., Iterator[Row | bytes]]]
+VERBS: dict[str, Callable[..., Iterator[Row | bytes | None]]]  # None: the other side waits for what was said so far
 VERBS = {"list": list_tree, "runs": list_runs, "send": send, "receive": receive, "disks": examine_disks}

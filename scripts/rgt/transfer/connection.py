@@ -44,9 +44,14 @@ class Connection:
 
     talk: bounded.Talk
 
-    def __init__(self, host: Host, patience: float = 0.0, known: bool = False) -> None:
-        """`patience`: seconds without progress after which it gives up. `known`: the host has answered before."""
-        self.host, self.patience, self.known = host, patience, known
+    def __init__(
+        self, host: Host, patience: float = 0.0, known: bool = False, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """`patience`: seconds without progress after which it gives up. `known`: the host has answered before.
+
+        `meanwhile`: what to do while the host logs us in.
+        """
+        self.host, self.patience, self.known, self.meanwhile = host, patience, known, meanwhile
         self.silence = patience + _START if patience else _SILENCE
         self.connected, self.noise, self.drops = False, "", 0
         self.advance()
@@ -76,10 +81,11 @@ class Connection:
     def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
         """The rows of one answer. A row alone is no progress, or a box could go on for ever: the caller says `advance`
         for what it could use."""
-        whole, started, longest, self.unused = False, time.monotonic(), _FIRST_ROW, 0
+        whole, longest, self.unused = False, _FIRST_ROW, 0
         try:
             if not self.connected:
                 self._connect()
+            started = time.monotonic()
             self.write(json.dumps({"verb": verb, **asked}).encode() + b"\n")
             while True:
                 raw = self.talk.read_line(longest)
@@ -92,7 +98,7 @@ class Connection:
                 if time.monotonic() - max(started, self.moved) > self.talk.silence:
                     raise Dropped("its answer has no end")
                 try:
-                    row = json.loads(raw)
+                    row = json.loads(raw.decode())
                 except (ValueError, RecursionError):
                     row = None
                 if not isinstance(row, dict):
@@ -128,14 +134,15 @@ class Connection:
             self.connected = False
 
     def _connect(self) -> None:
-        # -S: the standard library is enough, and some boxes' site-packages take a second to look through
-        python, *words = box.tool_words("transfer") if self.host.name else [sys.executable, "-c", _HERE]
-        head = {"w": [python, "-S", *words], "d": ".", "e": {}, "x": [2] if self.host.name else []}
         try:
             self.talk, self.connected = bounded.Talk(self.host.argv(), self.silence), True
         except FileNotFoundError as error:
             raise lacking(f"{error.filename} is not installed here") from None
+        # -S: the standard library is enough, and some boxes' site-packages take a second to look through
+        python, *words = box.tool_words("transfer") if self.host.name else [sys.executable, "-c", _HERE]
+        head = {"w": [python, "-S", *words], "d": ".", "e": {}, "x": [2] if self.host.name else []}
         self.write(json.dumps(head).encode() + b"\n")
+        self.meanwhile()
         seen, started = 0, time.monotonic()
         while (line := self.talk.read_line(_NOISE)) != boxside.MARK:
             seen += len(line)

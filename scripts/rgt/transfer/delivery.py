@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import stat
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rgt import files, units
-from rgt.checkpoint.proof import MANIFEST, PROOF, withdraw
+from rgt.checkpoint.names import MANIFEST, PROOF
 from rgt.errors import RgtError, bad_input, from_os_error, lacking, refused
+from rgt.files import FileState, file_state
 from rgt.host.ssh import Place
 from rgt.machine import disks
 from rgt.report import SEVERITIES, Finding, progress
@@ -70,8 +72,11 @@ class Stage:
         self.local, self.folder = local, local / FOLDER
         self.parts, self.state = self.folder / "parts", self.folder / "state.json"
         self.digests: dict[Version, str] = {}
+        self.arrived: dict[str, tuple[FileState, str]] = {}  # by path here: sha256 of what this pull wrote whole
+        self._present: set[str] = set()  # what lies here, partial files by their whole path
         self.lock: IO[bytes] | None = None
-        self._checked: set[Path] = set()
+        self._local, self._parts, self._made, self._checked = str(local), f"{self.parts}/", set[str](), {""}
+        self._modes = (files.new_mode(), files.new_mode(executable=True))
 
     def open(self, there: Listing) -> None:
         """Claim the folder for this source; refuse when it holds something else, or another pull is at work."""
@@ -82,6 +87,9 @@ class Stage:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise bad_input(f"another pull is at work in {self.local}; wait for it, or end it") from None
+        for folder, _, names in os.walk(self.local):
+            below = os.path.relpath(folder, self.local)
+            self._present |= {name if below == "." else f"{below}/{name}" for name in names}
         for path in (self.state, self.local / MANIFEST):
             for row in (_read_object(path) or {}).get("files", []):
                 if "mtime_ns" in row and "sha256" in row:
@@ -90,7 +98,8 @@ class Stage:
 
     def save(self, there: Listing) -> None:
         """Whose files these are, and the digests that are known: for the pull after a kill."""
-        files.write_json(self.state, {"source": there.source, "run_id": there.run_id, "files": self.rows(there)})
+        data = {"source": there.source, "run_id": there.run_id, "files": self.rows(there)}
+        files.write_bytes(self.state, files.dump(data, str(self.state)))
 
     def rows(self, there: Listing) -> list[dict[str, Any]]:
         """As in the manifest; before the end some have no sha256."""
@@ -111,21 +120,53 @@ class Stage:
         """Bytes of it that are here: all, or those of its partial file."""
         if self.in_place(entry):
             return entry.bytes
-        with contextlib.suppress(OSError):
-            return min((self.parts / entry.path).lstat().st_size, entry.bytes)
-        return 0
+        if f"{FOLDER}/parts/{entry.path}" not in self._present:
+            return 0
+        try:
+            return min(os.lstat(self._parts + entry.path).st_size, entry.bytes)
+        except OSError:
+            return 0
 
     def write(self, entry: Entry, offset: int, data: bytes) -> None:
         """Bytes of a partial file."""
-        part = self.parts / entry.path
+        with self._part(entry) as descriptor, open(descriptor, "wb", closefd=False) as file:
+            file.seek(offset)
+            file.write(data)
+
+    def put(self, entry: Entry, data: bytes, sha256: str) -> bool:
+        """A whole file that came in one piece, under its name; False, and nothing written, when it is not the box's."""
+        if hashlib.sha256(data).hexdigest() != sha256:
+            return False
+        with self._part(entry) as descriptor:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            self._dress(descriptor, entry)
+            self.arrived[entry.local] = file_state(os.fstat(descriptor)), sha256
+        os.replace(self._parts + entry.path, self._safe(entry.local))
+        self.digests[entry.version] = sha256
+        self._present.add(entry.local)
+        return True
+
+    @contextlib.contextmanager
+    def _part(self, entry: Entry) -> Iterator[int]:
+        part = self._parts + entry.path
+        self._present.add(f"{FOLDER}/parts/{entry.path}")
         try:
-            part.parent.mkdir(parents=True, exist_ok=True)
+            if (folder := os.path.dirname(part)) not in self._made:
+                os.makedirs(folder, exist_ok=True)
+                self._made.add(folder)
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "wb") as file:
-                file.seek(offset)
-                file.write(data)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise from_os_error(error, f"write {part} (what has arrived is kept)") from None
+
+    def _dress(self, part: str | int, entry: Entry) -> None:
+        os.chmod(part, self._modes[bool(entry.mode & 0o100)])  # who may write is not its word
+        os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
 
     def settle(self, entry: Entry, sha256: str) -> bool:
         """Move a whole partial file to its name; False when it is not the box's: then it is removed."""
@@ -135,53 +176,62 @@ class Stage:
                 return True
             (self.local / entry.local).unlink()
             return False
-        part = self.parts / entry.path
-        if not part.exists():  # empty
+        part = self._parts + entry.path
+        if not os.path.exists(part):  # empty
             self.write(entry, 0, b"")
         os.truncate(part, entry.bytes)
         if sha256_of(part) != sha256:
-            part.unlink()
+            os.unlink(part)
             return False
-        os.chmod(part, files.new_mode(executable=bool(entry.mode & 0o100)))  # who may write is not its word
-        os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
+        self._dress(part, entry)
         os.replace(part, self._safe(entry.local))
+        self._present.add(entry.local)
         return True
 
     def in_place(self, entry: Entry) -> bool:
         """By size and time; digests decide in the end, this only tells what need not be sent again."""
-        with contextlib.suppress(OSError):
-            seen = (self.local / entry.local).lstat()
-            same_time = abs(seen.st_mtime_ns - entry.mtime_ns) < _CLOCK
-            return stat.S_ISREG(seen.st_mode) and seen.st_size == entry.bytes and same_time
-        return False
+        if entry.local not in self._present:
+            return False
+        try:
+            seen = os.lstat(f"{self._local}/{entry.local}")
+        except OSError:
+            return False
+        same_time = abs(seen.st_mtime_ns - entry.mtime_ns) < _CLOCK
+        return stat.S_ISREG(seen.st_mode) and seen.st_size == entry.bytes and same_time
 
     def has(self, entry: Entry) -> bool:
         return entry.version in self.digests and self.in_place(entry)
 
     def link(self, path: str, target: str) -> None:
-        final = self._safe(path)
+        final = Path(self._safe(path))
         to = os.path.relpath(self.local / target, final.parent)
         if not final.is_symlink() or os.readlink(final) != to:
             os.symlink(to, final)
 
     def snapshot(self, entry: Entry) -> None:
         """A copy of what there is of a growing file, so that a log can be read while the run goes on."""
-        final = self._safe(entry.local)
+        final = Path(self._safe(entry.local))
         with contextlib.suppress(OSError), (self.parts / entry.path).open("rb") as part:
             files.write_with(final, lambda out: shutil.copyfileobj(part, out))
 
-    def _safe(self, path: str) -> Path:
+    def _safe(self, path: str) -> str:
         """The final path, its folders made; a link among them would lead out of LOCAL."""
-        folder = self.local
-        for name in Path(path).parent.parts:
-            folder = folder / name
-            if folder in self._checked:
-                continue
+        above = path.rpartition("/")[0]
+        if above not in self._checked:
+            folder = Path(self._safe(above))
             folder.mkdir(exist_ok=True)
             if folder.is_symlink():
                 raise refused(f"{folder} is a link that may lead out of {self.local}; nothing is written there")
-            self._checked.add(folder)
-        return self.local / path
+            self._checked.add(above)
+        return f"{self._local}/{path}"
+
+
+def _import_proof() -> None:
+    """What loads the result takes half a second to import."""
+    with contextlib.suppress(ImportError):  # said where it is needed
+        from rgt.checkpoint import verify  # noqa: F401
+
+        import numpy  # noqa: F401
 
 
 def read_manifest(local: Path) -> dict[str, Any]:
@@ -230,7 +280,7 @@ class Delivery:
     def __init__(self, place: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> None:
         """`known`: the box has answered before, so a drop is waited out from the start."""
         self.place, self.local, self.exclude = place, local, exclude
-        self.box, self.stage = Connection(place.host, patience, known), Stage(local)
+        self.box, self.stage = Connection(place.host, patience, known, meanwhile=_import_proof), Stage(local)
         self.findings: list[Finding] = []
         self.copied, self.complete, self.seconds = False, False, 0.0
         self.state: State | None = None
@@ -286,6 +336,8 @@ class Delivery:
         todo = [entry for entry in there.entries.values() if not self.stage.in_place(entry)]
         missing = sum(entry.bytes - self.stage.held(entry) for entry in todo)
         if todo:
+            from rgt.checkpoint.proof import withdraw
+
             self.copied = True
             withdraw(self.local)  # what is about to change has no proof
             room = disks.room(self.local)
@@ -309,13 +361,18 @@ class Delivery:
             whole = all(isinstance(value, int) and value >= 0 for value in (number, offset, size))
             if not whole or number >= len(todo) or size > CHUNK or offset + size > todo[number].bytes:
                 raise self.box.strange(row)
-            if "n" in row:
-                self.stage.write(todo[number], offset, self.box.read(size))
-                gauge.add(size)
-            elif (row.get("b"), row.get("m")) == (todo[number].bytes, todo[number].mtime_ns):  # else it has changed
-                if not self.stage.has(todo[number]):  # a digest of what was here already took its time there
+            entry, data = todo[number], self.box.read(size) if size else b""
+            gauge.add(size)
+            unchanged = (row.get("b"), row.get("m")) == (entry.bytes, entry.mtime_ns)
+            if unchanged and "s" in row and data and size == entry.bytes:
+                good = self.stage.put(entry, data, str(row["s"])) and good
+                continue
+            if data:
+                self.stage.write(entry, offset, data)
+            if unchanged and "s" in row:
+                if not self.stage.has(entry):  # a digest of what was here already took its time there
                     self.box.advance()
-                good = self.stage.settle(todo[number], str(row.get("s"))) and good
+                good = self.stage.settle(entry, str(row["s"])) and good
         return good
 
 
@@ -328,6 +385,8 @@ def write_manifest(local: Path, there: Listing, stage: Stage, exclude: Sequence[
         data["links"] = dict(sorted(there.links.items()))
     if there.excluded:
         data["excluded"] = {"patterns": list(exclude), "count": there.excluded}
+    from rgt.checkpoint.proof import withdraw
+
     with contextlib.suppress(RgtError):
         old = read_manifest(local)
         if {key: value for key, value in old.items() if key != "created"} == data:
@@ -361,6 +420,8 @@ class Gauge:
 def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
     """Copied, verified, recorded. `known`: the box has answered before."""
     _refuse_sealed(local)
+    if not where.host.name and local.resolve().is_relative_to(Path(where.path).expanduser().resolve()):
+        raise bad_input(f"{local} lies in {where.path}, which would be copied into itself; pull into another folder")
     done = Delivery(where, local, exclude, patience, known).pull()
     if not done.complete:
         return done
@@ -413,7 +474,7 @@ def verify_folder(done: Delivery) -> int:
 
     Returns the number of artifacts. A copy that is not what was listed is removed: the next pull fetches it again.
     """
-    verdict, problems, done.proof = load_all(done.local)
+    verdict, problems, done.proof = load_all(done.local, done.stage.arrived)
     for path, p in sorted(problems, key=lambda entry: SEVERITIES.index(entry[1].severity)):
         fix = p.fix
         if p.code in _DAMAGED and path in verdict.expected.listed:
@@ -427,8 +488,14 @@ def verify_folder(done: Delivery) -> int:
     return len(verdict.artifacts)
 
 
-def load_all(local: Path) -> tuple[Verification, list[tuple[Path, Problem]], Path | None]:
-    """Load what lies here now; the proof is written anew, or withdrawn."""
+def load_all(
+    local: Path, written: Mapping[str, tuple[FileState, str]] | None = None
+) -> tuple[Verification, list[tuple[Path, Problem]], Path | None]:
+    """Load what lies here now; the proof is written anew, or withdrawn.
+
+    `written`: what this process wrote itself, with the sha256 of the bytes it gave to the disk. A file that is no
+    checkpoint is not read a second time while its state is still that.
+    """
     from rgt.checkpoint import verify
     from rgt.checkpoint.examine import Options
     from rgt.checkpoint.survey import survey
@@ -438,7 +505,8 @@ def load_all(local: Path) -> tuple[Verification, list[tuple[Path, Problem]], Pat
     flushing.start()
     found = survey(local)
     gauge = Gauge(verify.sizes(found), f"verify {local}")
-    verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add)
+    known = {str(local / path): one for path, one in (written or {}).items()}
+    verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add, known=known)
     flushing.join()
     problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
     return verdict, problems, next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None})), None)

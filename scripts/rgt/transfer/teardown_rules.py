@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt import bundle, files, schema, units
-from rgt.checkpoint.names import STORE_PROOF
-from rgt.checkpoint.proof import MANIFEST
+from rgt.checkpoint.names import MANIFEST, STORE_PROOF
 from rgt.errors import RgtError, bad_input
 from rgt.host import stores
 from rgt.host.ssh import Place, parse_place

@@ -213,6 +213,26 @@ class Case:
     steps: dict[int, dict[int, Step]]
     waits: dict[int, dict[Group, Step]]
 
+    def last(self, rank: int) -> int:
+        return max(self.steps[rank], default=0)
+
+    def ahead_of(self, rank: int) -> list[int]:
+        return [other for other in self.steps if self.last(other) > self.last(rank)]
+
+    def held_by(self, rank: int) -> list[int]:
+        """Who waits in this group for a call that this rank has not made."""
+        return [other for other in self.ahead_of(rank) if self.group in self.waits[other]]
+
+    def awaited_by(self, rank: int) -> list[int]:
+        """Who has not called what this rank waits for in this group."""
+        step = self.waits.get(rank, {}).get(self.group)
+        return [other for other in self.steps if step and self.last(other) < step.seq]
+
+    def first_call(self, rank: int) -> Step:
+        """What the others called next, and this rank did not."""
+        later = (one for other in self.ahead_of(rank) for one in self.steps[other].values())
+        return min((one for one in later if one.seq > self.last(rank)), key=lambda step: step.seq)
+
 
 def judge(dumps: dict[int, Dump], problems: Iterable[Finding] = ()) -> tuple[Report, str]:
     """The report, causes first, and its last line."""
@@ -221,14 +241,18 @@ def judge(dumps: dict[int, Dump], problems: Iterable[Finding] = ()) -> tuple[Rep
     world = range(1 + max((rank for dump in dumps.values() for rank in (dump.rank, *dump.world)), default=-1))
     missing = [rank for rank in world if rank not in dumps] if dumps else []
     waits = {rank: dump.waiting() for rank, dump in dumps.items()}
+    ends = {rank: {group: max(steps) for group, steps in dump.steps.items()} for rank, dump in dumps.items()}
+    for rank, of in waits.items():  # gloo's "ended": well, if another rank of the group has gone on
+        for group in [group for group, step in of.items() if step.done is None]:
+            if any(end.get(group, 0) > of[group].seq for end in ends.values()):
+                del waits[rank][group]
     cases = []
     for group in sorted({one for dump in dumps.values() for one in dump.steps}, key=lambda one: (one.name, one.desc)):
         users = {rank: dump.steps[group] for rank, dump in sorted(dumps.items()) if group in dump.steps}
         members = group.ranks or (tuple(world) if group.desc == "default_pg" else tuple(users))
         cases.append(Case(group, members, {rank: users.get(rank, {}) for rank in members if rank in dumps}, waits))
     same = [case for case in cases if not _judge_difference(case, report)]
-    for case in same:  # behind a difference, who is ahead means nothing
-        _judge_progress(case, missing, report)
+    _judge_progress(same, missing, report)  # behind a difference, who is ahead means nothing
     if missing:
         _judge_missing(missing, waits, report, differing=len(same) < len(cases))
     if report.ok:
@@ -317,32 +341,46 @@ def explain(mine: Sequence[Step], theirs: Sequence[Step]) -> tuple[str, str]:
     return ("dtype", "has another dtype") if dtypes[0] != dtypes[1] else ("shape", "has another shape")
 
 
-def _judge_progress(case: Case, missing: list[int], report: Report) -> None:
-    """All agree: who has not called what the others called?"""
-    last = {rank: max(steps, default=0) for rank, steps in case.steps.items()}
-    for rank in (rank for rank in last if last[rank] < max(last.values())):
-        own = case.waits[rank].get(case.group)
-        if own and (own.done is False or missing):
-            continue  # it waits, too: for a rank without a dump, or for the network
-        ahead = [other for other in last if last[other] > last[rank]]
-        held = [other for other in ahead if case.group in case.waits[other]]
-        call = min((s for o in ahead for s in case.steps[o].values() if s.seq > last[rank]), key=lambda step: step.seq)
-        did = f"its last was {case.steps[rank][last[rank]].shown}" if last[rank] else "it called none in this group"
-        others = ((group, step) for group, step in case.waits[rank].items() if group != case.group)
-        elsewhere = [f"rank {rank} is in {group} at {step.shown} {step.site}" for group, step in others]
-        message = f"rank {rank} is behind in {case.group}: it has not called sequence {call.seq}, {call.shown}"
-        code, entry = "stalled", "DL16"
-        advice = f"py-spy dump of rank {rank}: saving, evaluating, out of data, or a lock."
-        if elsewhere and held:
-            code, entry, advice = "order", "DL15", "Use the groups in one order on all ranks."
-            message += ": it waits in another group, so the ranks use two groups in different order"
-        elif held:
-            message += f": slow, stuck outside of a collective, or finished; {show_ranks(held)} wait"
-        else:
-            message += ", which the others completed: it left earlier, or the dumps are of different moments"
-        evidence = "; ".join([did, *elsewhere, f"{show_ranks(ahead)} at {call.site}" if call.site else ""])
-        severity = "error" if held else "warn"
-        _add(report, code, severity, message, entry, advice, where=f"rank {rank}", evidence=evidence)
+def _judge_progress(cases: list[Case], missing: list[int], report: Report) -> None:
+    """All agree: who has not called what the others called? Each rank once, and not those that only wait for it."""
+    rows = [(case, rank) for case in cases for rank in case.steps if _is_behind(case, rank, bool(missing))]
+    awaited = {rank: {one for case in cases for one in case.awaited_by(rank)} for rank in {rank for _, rank in rows}}
+    idle = [rank for case, rank in rows if not case.waits[rank] and case.held_by(rank)]
+    held = {rank for case, rank in rows if case.held_by(rank)}
+    told: set[int] = set()
+    for case, rank in sorted(rows, key=lambda row: not row[0].held_by(row[1])):
+        # a rank that waits elsewhere is the cause only if what it waits for waits for it
+        circle = any(rank in awaited.get(one, ()) for one in awaited[rank])
+        waits_for_the_cause = bool(idle) and bool(case.waits[rank]) and not circle
+        if rank not in told and not waits_for_the_cause and (rank in held or not held):
+            told.add(rank)
+            _tell_behind(case, rank, report)
+
+
+def _is_behind(case: Case, rank: int, missing: bool) -> bool:
+    own = case.waits[rank].get(case.group)  # it waits, too: for a rank without a dump, or for the network
+    return bool(case.ahead_of(rank)) and not (own and (own.done is False or missing))
+
+
+def _tell_behind(case: Case, rank: int, report: Report) -> None:
+    last, ahead, held, call = case.last(rank), case.ahead_of(rank), case.held_by(rank), case.first_call(rank)
+    did = f"its last was {case.steps[rank][last].shown}" if last else "it called none in this group"
+    others = ((group, step) for group, step in case.waits[rank].items() if group != case.group)
+    elsewhere = [f"rank {rank} is in {group} at {step.shown} {step.site}" for group, step in others]
+    message = f"rank {rank} is behind in {case.group}: it has not called sequence {call.seq}, {call.shown}"
+    code, entry = "stalled", "DL16"
+    advice = f"py-spy dump of rank {rank}: saving, evaluating, out of data, or a lock."
+    if elsewhere and held:
+        code, entry, advice = "order", "DL15", "Use the groups in one order on all ranks."
+        message += ": it waits in another group, so the ranks use two groups in different order"
+    elif held:
+        wait = "waits" if len(held) == 1 else "wait"
+        message += f": slow, stuck outside of a collective, or finished; {show_ranks(held)} {wait}"
+    else:
+        message += ", which the others completed: it left earlier, or the dumps are of different moments"
+    evidence = "; ".join([did, *elsewhere, f"{show_ranks(ahead)} at {call.site}" if call.site else ""])
+    severity = "error" if held else "warn"
+    _add(report, code, severity, message, entry, advice, where=f"rank {rank}", evidence=evidence)
 
 
 def _judge_stuck(case: Case, report: Report) -> None:
