@@ -183,8 +183,9 @@ def test_the_production_command_as_it_stands(lab: Lab, sshd: Sshd, nvml: Nvml) -
     said = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert said["run"] == "giblet_production on ssh:tensor01: 8 processes (1 x 8 GPUs)"
     run = Path(said["started"])
-    wait_for("all ranks", lambda: all((run / f"rank.{rank}").exists() for rank in range(8)), 90)
-    assert (run / "rank.7").read_text() == "8" + PRODUCTION
+    files = [run / f"rank.{rank}" for rank in range(8)]
+    wait_for("all ranks", lambda: all(path.exists() and path.stat().st_size for path in files), 90)
+    assert files[7].read_text() == "8" + PRODUCTION
 
 
 def test_launch_killed_in_a_submit_leaves_a_record_that_can_be_resumed(lab: Lab, sshd: Sshd, loss: float) -> None:
@@ -205,9 +206,9 @@ def test_launch_killed_in_a_submit_leaves_a_record_that_can_be_resumed(lab: Lab,
 def test_a_box_without_our_bundle_knows_no_such_job(lab: Lab, sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     """A submit that died before it shipped anything, on a box that never saw us."""
     monkeypatch.setenv("RGT_SSH_CONFIG", str(sshd.config))
-    name, data = box.build()
+    name, contents = box._contents()
     fresh = f"test-{os.getpid()}-{name}"
-    monkeypatch.setattr(box, "build", lambda: (fresh, data))
+    monkeypatch.setattr(box, "_contents", lambda: (fresh, contents))
     order = Order(job.load(lab.job()), "20260101-000000-tiny-abcdef", "ssh", [hosts.Host("box")])
     try:
         assert gate.status(order).state == "lost"
