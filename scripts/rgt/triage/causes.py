@@ -257,7 +257,8 @@ def _raised(trace: Trace) -> Iterator[Incident]:
         last += 2 if chain[-1].raised.endswith(":") and not ignored else 0  # "inductor raised:", and then what
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
-        one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser}
+        one.facts = {"frame": one.frame, "source": root.source, "library": root.packages[-1] if root.packages else ""}
+        one.facts["libraries"] = " and ".join(root.packages[-2:]) if all(root.packages[-2:]) else ""
         one.facts["message"] = root.message if root.raised else "the log ends inside this traceback"
         # what a library raises while it handles another's exception is often the explanation of it
         one.facts["advice"] = next(filter(None, (_advice(each.message) for each in [root, *reversed(chain)])), "")

@@ -232,7 +232,10 @@ class Traceback:
     raised: str = ""
     frame: str = ""  # the last one outside of libraries
     source: str = ""  # the code that it quotes
-    raiser: str = ""  # the package whose code stands last
+    packages: list[str] = field(
+        default_factory=list
+    )  # of its frames, each once, the one whose code stands last at the end
+    margin: str = ""  # what the thread it was copied from, or a document, set before every line
     text: list[str] = field(default_factory=list)
     chained: bool = False  # to the one before it
     within: bool = False  # in the message of the one before it
@@ -250,6 +253,7 @@ class Traceback:
     def take(self, number: int, line: Line) -> bool:
         """One more line of it; True when it is complete."""
         self.seen += 1
+        line = replace(line, text=line.text.removeprefix(self.margin)) if self.margin else line
         if self.end:  # a message of several lines ends with a blank one, or where a logger speaks
             blank = not line.text.strip()
             if (blank and self.more) or line.level or line.time is not None or _NEW_TEXT.match(line.text):
@@ -260,13 +264,14 @@ class Traceback:
             self.text.append(line.text)
         if frame := _FRAME.match(line.text):
             path, at, name = (next(filter(None, frame.group(*names)), "") for names in _FRAME_PARTS)
-            self.raiser = package[1] if (package := _PACKAGE.search(path)) else ""
+            package = match[1] if (match := _PACKAGE.search(path)) else ""
+            self.packages = [*(one for one in self.packages if one != package), package]
             self.ours = not _LIBRARY.search(path)
             if self.ours:
                 place = f"{path}:{at}" if at else path
                 self.frame, self.source = place + (f" in {name}" if name else ""), ""
-        elif self.ours and not self.source and (arrow := _ARROW.match(line.text)):
-            self.source = arrow[2].strip()
+        elif self.ours and (arrow := _ARROW.match(line.text)):
+            self.source = arrow[2].strip()  # of the lines that IPython shows around it
         elif self.ours and line.text.startswith("    ") and not self.source:
             self.source = line.text.strip()
         elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
@@ -433,7 +438,8 @@ class Scan:
         before = block[max(0, start - 400) : end].replace(b"\r", b"")
         chained, within, ignored = (any(word in before for word in words) for words in (_CHAINED, _WITHIN, _IGNORED))
         opened = Traceback(place.line, place.rank, place.mark, place.time, text=[place.text])
-        opened.boxed = printed.bare_line(block[start:end]).boxed
+        head = printed.bare_line(block[start:end])
+        opened.boxed, opened.margin = head.boxed, head.text[: len(head.text) - len(head.text.lstrip(" \t>"))]
         opened.chained, opened.within, opened.ignored, opened.level = chained, within, ignored, place.level
         self.trace.tracebacks.append(opened)
         self.open = [opened]
