@@ -310,7 +310,8 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
 def _advice(message: str) -> str:
     """The sentences of an exception's message that say what to do."""
     sentences = re.split(r"(?<=[.!?:])\s+(?=[A-Z`'\"(\d-])", message)
-    return " ".join(text.strip() for text in sentences if _REMEDY.search(text.strip()))[:_ADVICE]
+    told = (text.strip() for text in sentences if len(text.split()) >= _PROSE and _REMEDY.search(text.strip()))
+    return " ".join(told)[:_ADVICE]
 
 
 def _has_context(entry: Entry, place: Place, trace: Trace, traces: list[Trace]) -> bool:

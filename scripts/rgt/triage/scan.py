@@ -232,9 +232,7 @@ class Traceback:
     raised: str = ""
     frame: str = ""  # the last one outside of libraries
     source: str = ""  # the code that it quotes
-    packages: list[str] = field(
-        default_factory=list
-    )  # of its frames, each once, the one whose code stands last at the end
+    packages: list[str] = field(default_factory=list)  # of its frames, the last one's at the end
     margin: str = ""  # what the thread it was copied from, or a document, set before every line
     text: list[str] = field(default_factory=list)
     chained: bool = False  # to the one before it
