@@ -173,7 +173,7 @@ def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -
         assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
-        assert slots <= {"frame", "source", "library", "message", "nccl"} | groups, entry.id
+        assert slots <= {"frame", "source", "library", "libraries", "message", "nccl"} | groups, entry.id
 
 
 @pytest.mark.parametrize(
