@@ -435,10 +435,11 @@ class Scan:
             self.trace.tracebacks = alive[: _TRACEBACKS // 2]
         before = block[max(0, start - 400) : end].replace(b"\r", b"")
         chained, within, ignored = (any(word in before for word in words) for words in (_CHAINED, _WITHIN, _IGNORED))
-        opened = Traceback(place.line, place.rank, place.mark, place.time, text=[place.text])
         head = printed.bare_line(block[start:end])
-        opened.boxed, opened.margin = head.boxed, head.text[: len(head.text) - len(head.text.lstrip(" \t>"))]
-        opened.chained, opened.within, opened.ignored, opened.level = chained, within, ignored, place.level
+        margin = head.text[: len(head.text) - len(head.text.lstrip(" \t>"))]
+        opened = Traceback(place.line, place.rank, place.mark, place.time, margin=margin, text=[place.text])
+        opened.boxed, opened.chained, opened.within, opened.ignored = head.boxed, chained, within, ignored
+        opened.level = place.level
         self.trace.tracebacks.append(opened)
         self.open = [opened]
         self._continue(block, end + 1, place.line + 1)
@@ -462,8 +463,7 @@ class Scan:
             line = printed.bare_line(block[start:end])
             if self.root_cause > 0:
                 self.root_cause -= 1
-                match = _ELASTIC_FIELD.search(line.text)
-                if match:
+                if match := _ELASTIC_FIELD.search(line.text):
                     self.trace.elastic.setdefault(match[1], int(match[2]))
             rank = self.file_rank if line.rank is None else line.rank
             self.open = [one for one in self.open if rank != one.rank or not one.take(number, line)]
@@ -477,11 +477,9 @@ class Scan:
         places = dict.fromkeys(_STEP_WORDS, start - 1)  # where each word stands next
         while start < end and self.tries > 0 and len(self.steps) < ENOUGH:
             for word in [word for word, place in places.items() if place < start]:
-                place = block.find(word, start, end)
-                if place < 0:
+                places[word] = block.find(word, start, end)
+                if places[word] < 0:
                     del places[word]
-                else:
-                    places[word] = place
             if not places:
                 return
             place = min(places.values())
@@ -496,9 +494,8 @@ class Scan:
                 continue
             count = point.get("step", point.get("batch"))
             step = float(point.get("epoch") or 0), float(count if count is not None else -1)
-            if step not in self.steps:
-                self.steps.add(step)
-                self.trace.progress += 1
+            self.trace.progress += step not in self.steps
+            self.steps.add(step)
 
 
 def _sight(kept: Sightings, key: tuple[Any, int | None], pattern: Pattern, place: Place) -> None:
