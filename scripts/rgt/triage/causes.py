@@ -57,7 +57,7 @@ _GONE_ON, _SOON = 200, 3  # lines after a weak alarm, and after words such as "u
 _SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|Connection (?:closed|reset) by peer"
     r"|remote (?:worker|process)|exited unexpectedly|DistBackendError|Broken ?[Pp]ipe|SystemExit"
-    r"|resource_tracker|EOFError|core dumped|Aborted|SIGABRT|terminate called"
+    r"|resource_tracker|EOFError|[Cc]ore dumped|Aborted|SIGABRT|terminate called"
 )
 LATER = 4  # of the same incident, but not its best explanation
 _CODE = re.compile(

@@ -93,13 +93,13 @@ BUILT_IN = {
     ),
     PLACED: (r"\bNormal +(?:Scheduled|Pulled|Started|SuccessfulAttachVolume) ",),
     EXCEPTION: (
-        r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?:: |\(| \(|:?$)",
+        r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?: ?: |\(| \(|:?$)",
         r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
         r"\b[Ee]xception in (?!thread)\w",
         r"^[a-z_][\w.]*\.[A-Z]\w*(?:Exit|Failed|Timeout|Expired|Closed|Failure|NotFound): ",
     ),
     NATIVE: (
-        r"Segmentation fault|core dumped|Fatal Python error|terminate called|^Aborted|Bus error|Illegal instruction",
+        r"Segmentation fault|[Cc]ore dumped|Fatal Python error|terminate called|^Aborted|Bus error|Illegal instruction",
         r"Floating point exception|SIG(?:SEGV|ABRT|BUS|FPE|ILL|TRAP)\b|double free or|free\(\): |malloc\(\): ",
         r"fatal exception|MPI_ABORT was invoked|occurred in MPI|Non-OK-status",
         r"stack smashing|INTERNAL ASSERT|panicked at|Check failed: |[Aa]ssertion .{1,300} failed|what\(\):  ",
