@@ -22,9 +22,10 @@ from rgt.metrics.table import is_evaluation, known
 from rgt.report import Finding
 
 _MAD = 1.4826  # makes a MAD comparable to a standard deviation
-_BEFORE = 31  # points whose median is the level before a point
+_BEFORE = 9  # points whose median is the level before a point, or after it
 _ENOUGH = 8  # points below which nothing is judged
-_RISE = math.log(1.15)  # that a loss has to rise above its best: a restarted schedule or harder data lifts it by less
+_RISE = math.log(1.3)  # that a loss has to rise above its best: a restarted schedule or harder data lifts it by less
+_JUMP = math.log(1.8)  # that one point has to lie above its neighbours
 _KNOWN_CHANCE = (2, 3, 4, 5, 10, 20, 50, 100, 200, 256, 1000, 21843, 32000, 50257, 50304, 128256, 151936)  # classes
 
 
@@ -91,12 +92,6 @@ def _scaled(points: Points) -> list[float]:
         return [math.log(value) for value in values]
     size = max(mad(values), abs(_middle(values)), 1e-12)
     return [value / size for value in values]
-
-
-def _jumps(values: list[float], width: int = _BEFORE) -> list[float]:
-    """How far each point lies above the median of those before it."""
-    first = min(4, len(values) - 1)
-    return [0.0] * first + [values[n] - _middle(values[max(0, n - width) : n]) for n in range(first, len(values))]
 
 
 def _noise(values: list[float]) -> float:
@@ -199,71 +194,61 @@ def _is_settled(values: list[float], rise: float) -> bool:
     return half >= 4 and _middle(rest[:half]) - _middle(rest[half:]) < max(0.1 * rise, 2 * mad(rest) / math.sqrt(half))
 
 
-def _unstable(run: Curves) -> Finding | None:
-    """Jumps that recur, or one that is not made good a long time after it."""
-    points, name = run.loss, run.name("loss")
-    values = _scaled(points)
-    jumps = _jumps(values, _ENOUGH + 1)
-    steps = sorted(abs(after - before) for before, after in pairwise(values) if after != before) or [0.0]
-    spread = max(steps[len(steps) // 4] / 0.32, 1e-3)  # of a normal noise; a quarter, because jumps may be frequent
-    starts: list[int] = []
-    middling, last = 0, -_ENOUGH
-    for n, jump in enumerate(jumps):
-        tall = jump > max(math.log(1.5), 5 * spread)
-        back = n - last > 3 and max(jumps[last + 1 : n]) < 3 * spread if last >= 0 else True
-        if (back or n - last >= _ENOUGH) and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0]):
-            starts += [n] if tall else []
-            middling += 3 * spread < jump <= 5 * spread
-        last = n if tall else last
-    if not starts or middling > len(starts):  # noise with heavy tails makes more jumps of middling size
-        return None
-    place, since = starts[-1], len(points) - starts[-1]
-    level, width = values[place] - jumps[place], max(_ENOUGH, since // 10)
-    lost = _middle(values[-width:]) - level
-    gaps = [after - before for before, after in pairwise(starts)]
-    if len(starts) >= 3 and since < (2 * max(gaps) if len(starts) > 3 else 0.1 * len(points)):  # else it got over them
-        message = f"{name} jumped {len(starts)} times, last to {_show(*points[place])}: the training is not stable"
-    elif since > max(20, 0.25 * len(points)) and lost > max(0.2, 2 * spread):
-        above = f"{since} points later it is still {math.expm1(lost):.0%} above the level before"
-        message = f"{name} jumped to {_show(*points[place])}, and {above}"
-    else:
-        return None
-    fix = "look at the batches and the gradient norm there; clip it, or lower the learning rate"
-    evidence = "jumps to " + ", ".join(_show(*points[n]) for n in starts[-4:])
-    return Finding("spike", "warn", message, where=name, evidence=evidence, fix=fix, sure=0.85)
-
-
 def spike(run: Curves) -> Iterator[Finding]:
-    """Jumps that recur; else the newest one: far beyond the noise before it, and either seen twice or overwhelming."""
-    recent, name = run.loss[-256:], run.name("loss")
-    if len(recent) < 2 * _ENOUGH:
+    """Jumps above what was before and what came after, by a factor that neither noise nor its tail explains."""
+    points, name = run.loss, run.name("loss")
+    if len(points) < 2 * _ENOUGH or run.adversarial:
         return
-    if not run.adversarial and (found := _unstable(run)):
-        yield found
+    values = _scaled(points)
+    heights = _heights(values)
+    spread = max(_noise(values), 1e-3)
+    needed = max(_JUMP, 6 * spread)
+    events = _events(heights, 0.4 * needed)
+    tall = [n for n in events if heights[n] > needed and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0])]
+    # a heavy tail has many jumps that are almost as tall
+    if not tall or len(events) > 2 * len(tall) or not any(_stands_out(points, n) for n in tall):
         return
-    values = _scaled(recent)
-    jumps = _jumps(values)
-    rough = 6 * mad(jumps[4:])
-    for place in range(len(values) - 1, max(_ENOUGH, len(values) - 100), -1):
-        before = jumps[max(4, place - 128) : place]
-        if jumps[place] <= rough or len(before) < _ENOUGH:
+    last = tall[-1]
+    times = f"{len(tall)} times, last" if len(tall) > 1 else "once,"
+    message = f"{name} jumped {times} to {_show(*points[last])}, {heights[last] / spread:.0f} times its noise"
+    fix = "look at the batches and the gradient norm there; if it repeats, clip or lower the learning rate"
+    evidence = "jumps to " + ", ".join(_show(*points[n]) for n in tall[-4:])
+    yield Finding("spike", "warn", message, where=name, evidence=evidence, fix=fix, sure=_sure(heights[last], needed))
+
+
+def _heights(values: list[float]) -> list[float]:
+    """How far each point lies above the level before it, and above what the curve came back to after it."""
+    heights = [0.0] * min(4, len(values))
+    for n in range(4, len(values)):
+        heights.append(values[n] - _middle(values[max(0, n - _BEFORE) : n]))
+    lowest = math.inf
+    for n in range(len(values) - 5, 3, -1):
+        lowest = min(lowest, _middle(values[n + 1 : n + 1 + _BEFORE]))
+        heights[n] = min(heights[n], values[n] - lowest)
+    return heights
+
+
+def _events(heights: list[float], least: float) -> list[int]:
+    """The highest point of each stretch that is higher than `least`."""
+    events: list[int] = []
+    last = -_ENOUGH
+    for n, height in enumerate(heights):
+        if height <= least:
             continue
-        spread = max(mad(before), 1e-3)
-        height = jumps[place] / spread
-        usual = max(8.0, 1.5 * max(before) / spread)  # a curve with heavy tails has jumped before
-        again = place + 1 < len(values) and jumps[place + 1] / spread > 4
-        if not (jumps[place] > _RISE and height > max(usual, 10) and (again or height > 3 * usual)):
-            continue
-        after, level = values[place + 1 :], values[place] - jumps[place]
-        back = len(after) >= 5 and (_middle(after[-5:]) < level + max(4 * spread, 0.5 * jumps[place]) or _falls(after))
-        top = max(recent[place:], key=lambda point: point[1]) if back else recent[place]
-        state = "and came back" if back else "and is not back yet"
-        severity = "info" if back or run.adversarial or len(after) < 2 else "warn"
-        message = f"{name} jumped to {_show(*top)}, {height:.0f} times its noise, {state}"
-        fix = "look at the batch and the gradient norm there; if it repeats, clip or lower the learning rate"
-        evidence = f"noise before it: {spread:.1%}"
-        yield Finding("spike", severity, message, where=name, evidence=evidence, fix=fix, sure=_sure(height, usual))
-        return
+        if n - last < _ENOUGH // 2:
+            events[-1] = max(events[-1], n, key=heights.__getitem__)
+        else:
+            events.append(n)
+        last = n
+    return events
+
+
+def _stands_out(points: Points, n: int) -> bool:
+    """By more than a few of the digits that are printed, and by some of what was learned."""
+    values = [value for _, value in points]
+    steps = [abs(after - before) for before, after in pairwise(values) if after != before]
+    above = values[n] - _middle(values[max(0, n - _BEFORE) : n])
+    return above > max(4 * min(steps), 0.02 * (max(values[: _ENOUGH]) - min(values)))
 
 
 def plateau(run: Curves) -> Iterator[Finding]:
