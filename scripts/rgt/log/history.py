@@ -566,9 +566,9 @@ _DEATHS = {
     r"|(?:nan|non-?finite|infinite) (?:loss|gradients?|values?)\b.{0,40}(?:detected|encountered|found|stop|abort)"
     r"|minimum loss scale reached",
     # said of whatever it is: a run that goes on after it was not meant
-    "killed": r"(?<![\w-])(?:kill(?:ed|ing)|cancel(?:l?ed|l?ing)|terminat(?:ed|ing)|preempt(?:ed|ing|ion)|evict(?:ed|ing|ion)"
+    "killed": r"(?<![\w-])(?:kill(?:ed|ing)(?! (?!by|after|due|because|at|with|on|in|(?:sub)?process|job|task)[a-z\d])|cancel(?:l?ed|l?ing)|terminat(?:ed|ing)|preempt(?:ed|ing|ion)|evict(?:ed|ing|ion)"
     r"|reclaim(?:ed|ing)|revoked|drained|interrupted|keyboardinterrupt|sig\W?(?:term|kill|int|hup|usr\d)|scancel|qdel|bkill)\b"
-    r"(?!\W{0,3}(?:0|no|none|false|early|the|old|stale|all|by callback)\b|\w*=)|\bsignal (?:9|15)\b|\b(?:closing|death) signal\b"
+    r"(?!\W{0,3}(?:0|no|none|false|early|by callback)\b|\w*=)|\bsignal (?:9|15)\b|\b(?:closing|death) signal\b"
     r"|\b(?:wall|time|run)\W?(?:clock|time)?\W?limit\b|\bwall\W?time\b.*\bexceed|\bexceed.*\bwall\W?time\b"
     rf"|{_NOTICE}|connection to \S+ closed by remote host|^\^C|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource",
     "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
@@ -583,7 +583,7 @@ _EXIT = re.compile(
 _HANDLED = re.compile(r"\b(?:retry|skipp)ing\b.*\b(?:ok|succe\w+|batch|sample)", re.I)  # by the trainer itself
 _CALM = re.compile(
     r"\bretr(?:y|ied)|\bskipp|\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b"
-    r"|(?<![\w-])(?:no|not|never|0|if|unless|when|would|could|may|might|can|to|early)\b.{0,40}(?:kill|cancel|terminat|preempt|evict)"
+    r"|(?<![\w-])(?:no|not|never|0(?!\.)|if|unless|when|would|could|may|might|can|to|early)\b.{0,40}(?:kill|cancel|terminat|preempt|evict)"
     r"|(?:kill|cancel|terminat|preempt|evict).{0,40}\b(?:if|when|unless)\b"
     r"|\b(?:time|walltime)[ _-]limit\W{0,3}(?:is|of|set|left|remaining|=|:|\d)",
     re.I,

@@ -163,10 +163,10 @@ def _order(values: list[float]) -> float:
 
 
 def _worth(points: Points, best_at: int) -> bool:
-    """Not a loss that had come down to nothing and flickers there: of what it had gained, a tenth is lost again."""
+    """Not a loss that had come down to nothing and flickers there: of what it had gained, some is lost again."""
     values = [value for _, value in points]
     first, best, now = max(values[: max(3, len(values) // 20)]), min(values[best_at:]), _middle(values[-3:])
-    return now - best > 0.1 * (first - best)
+    return now - best > 0.04 * (first - best)
 
 
 def _lr_rose(rates: Points, since: float, until: float = math.inf) -> bool:
@@ -203,10 +203,11 @@ def spike(run: Curves) -> Iterator[Finding]:
     heights = _heights(values)
     spread = max(_noise(values), 1e-3)
     needed = max(_JUMP, 6 * spread)
-    events = _events(heights, 0.4 * needed)
+    events = _events(heights, needed)
     tall = [n for n in events if heights[n] > needed and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0])]
     # a heavy tail has many jumps that are almost as tall
-    if not tall or len(events) > 2 * len(tall) or not any(_stands_out(points, n) for n in tall):
+    usual = _middle([heights[n] for n in tall]) if tall else 0.0
+    if not tall or len(_events(heights, 0.4 * usual)) > 2 * len(tall) or not any(_stands_out(points, n) for n in tall):
         return
     last = tall[-1]
     times = f"{len(tall)} times, last" if len(tall) > 1 else "once,"
@@ -314,20 +315,28 @@ def no_score(run: Curves) -> Iterator[Finding]:
     message = ""
     if len(scores) >= 2 * _ENOUGH and not any(scores):
         message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
-    elif len(rewards) >= 3 * _ENOUGH:
-        levels, noise = _levels(rewards, len(rewards) // 8), _noise(rewards)
-        low, high = min(levels[1:]), max(levels[1:])
-        learned_at_once = levels[-1] - _middle(rewards[:3]) > 2 * noise or levels[0] < low - 2 * (high - low)
-        still = max(levels) - levels[0] < 1.5 * noise and abs(levels[-1] - levels[0]) < 0.75 * noise
-        # noise with a memory wanders, and is now where it was
-        wanders = _order(levels) < 0.2 and max(levels[-3:]) <= max(levels[:3])
-        if ((still and len(rewards) >= 5 * _ENOUGH and _order(levels) < 0.7) or wanders) and not learned_at_once:
-            message = f"{run.name('reward')} does not rise: {levels[0]:.4g} at first, {levels[-1]:.4g} now"
+    elif (goal := rewards or ([] if run.loss else scores)) and _never_gains(goal):
+        name = run.name("reward" if rewards else "accuracy")
+        message = f"{name} does not rise: {_middle(goal[:_ENOUGH]):.4g} at first, {_middle(goal[-_ENOUGH:]):.4g} now"
     if message:
         fix = "evaluate by hand what it puts out; check labels, the reward's sign and the learning rate"
         yield Finding(
             "plateau", "warn", message, where=run.name("accuracy" if any(rewards) else "reward"), fix=fix, sure=0.8
         )
+
+
+def _never_gains(values: list[float]) -> bool:
+    """Neither now nor in between better than at first, by more than the noise of a stretch of it."""
+    if len(values) < 3 * _ENOUGH:
+        return False
+    width = len(values) // 10 if len(values) >= 10 * _ENOUGH else len(values) // 6
+    levels = [sum(values[n : n + width]) / width for n in range(len(values) % width, len(values), width)]
+    spread = mad([value - levels[min(n // width, len(levels) - 1)] for n, value in enumerate(values)])
+    # noise with a memory: levels differ by more than their share of the noise
+    doubt = max(spread / math.sqrt(width), _wobble(levels) / math.sqrt(2))
+    now, first = sum(levels[-3:]) / 3, levels[0]
+    at_once = now - _middle(values[:3]) > 3 * spread
+    return now - first < 2.5 * doubt and max(levels) - first < 5 * doubt and not at_once and _order(levels) < 0.5
 
 
 def overfit(run: Curves) -> Iterator[Finding]:
@@ -350,7 +359,7 @@ def overfit(run: Curves) -> Iterator[Finding]:
         survived = max((value - min(values[: n + 1]) for n, value in enumerate(values[: best_at + 1])), default=0.0)
         needed = max(least, 3 * spread, 1.3 * survived)
         rising = _order(_levels(values[best_at:], max(1, since // 12))) > 0.4
-        if since < max(3, 0.15 * len(values)) or rise <= needed or not rising or values[-1] <= values[best_at]:
+        if _got_harder(run.loss, points[best_at][0]) or since < max(3, 0.15 * len(values)) or rise <= needed or not rising or values[-1] <= values[best_at]:
             continue
         name, (x, best), (last, now) = run.name(role), points[best_at], points[-1]
         message = f"{name} was best with {_show(x, abs(best))} and got worse in the {since} evaluations since"
@@ -358,6 +367,12 @@ def overfit(run: Curves) -> Iterator[Finding]:
         sure = _sure(rise, needed)
         yield Finding("overfit", "warn", f"{message}: overfitting", where=name, evidence=evidence, fix=fix, sure=sure)
         return
+
+
+def _got_harder(points: Points, since: float) -> bool:
+    """The training loss is higher, too, than it was then: other data, or a divergence, and no overfitting."""
+    before, after = ([value for x, value in points if (x <= since) == then] for then in (True, False))
+    return len(before) >= 4 and len(after) >= 4 and _middle(after[-_ENOUGH:]) > 1.1 * abs(_middle(before[-_ENOUGH:]))
 
 
 # -- what stands beside it
