@@ -192,8 +192,7 @@ class History:
             self.interrupted = True
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
         self.ended = says_ended(line) or self.ended
-        if (chapter := _CHAPTER.search(line)) and (scope := (chapter[1] or chapter[0]).lower()) not in self.chapters:
-            self.chapter, self.chapters = True, [*self.chapters, scope][-_KINDS:]
+        self._see_chapter(line)
         if waits and "loss" not in line:  # "no progress for 7200 seconds (last step 7600)"
             return
         if _OVERFLOW.search(line):
@@ -218,6 +217,10 @@ class History:
             self.take_point({"time": when, **point} if when else point, line)
         else:
             self._see_kind(raw)
+
+    def _see_chapter(self, line: str) -> None:
+        if (chapter := _CHAPTER.search(line)) and (scope := (chapter[1] or chapter[0]).lower()) not in self.chapters:
+            self.chapter, self.chapters = True, [*self.chapters, scope][-_KINDS:]
 
     def _point(self, text: str) -> Point:
         """Where a run resumes is no progress: it may lie behind what was reached, and the next step tells it."""
@@ -363,21 +366,21 @@ class History:
         if "step" not in point or shorter:
             return
         step, before = point["step"], self.step
-        next_epoch = self.epoch is not None and self.step_epoch is not None and self.epoch // 1 > self.step_epoch // 1
         if before is not None and step < before:
-            if self.chapter:
-                self._restart(True)
-                self.base = 0
-            elif next_epoch:  # a counter of batches
-                self.base += self.total if self.total and self.total >= before else before
-            elif self.total and self.epochs != 1 and self._wraps(before, step, self.total):
-                self.base += self.total
-            elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
-                # a step or two back is two writers in one log, unless something ended in between
-                self._restart(bool(self.total and before >= _WRAPPED * self.total))
+            self._fall_back(step, before)
         self.stride = step - before if before is not None and step > before else self.stride
         self.step, self.step_epoch = step, self.epoch
         self.furthest = max(self.furthest, self.base + step)
+
+    def _fall_back(self, step: int, before: int) -> None:
+        next_epoch = self.epoch is not None and self.step_epoch is not None and self.epoch // 1 > self.step_epoch // 1
+        if next_epoch:  # a counter of batches
+            self.base += self.total if self.total and self.total >= before else before
+        elif self.total and self.epochs != 1 and self._wraps(before, step, self.total) and not self.chapter:
+            self.base += self.total
+        elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
+            # a step or two back is two writers in one log, unless something ended in between
+            self._restart(bool(self.total and before >= _WRAPPED * self.total))
 
     def _wraps(self, before: int, step: int, total: int) -> bool:
         """At its end, or its next print falls into the next epoch: 72 of 82, and then 8 in strides of 18."""
@@ -409,6 +412,7 @@ class History:
         self.went_back = not (complete or self.ended or self.chapter)
         if self.chapter:
             self.series.clear()
+            self.base = 0
         self.chapter = False
 
     def _is_shorter_bar(self, point: Point) -> bool:
@@ -542,8 +546,8 @@ def _short(text: str) -> str:
 
 # The few that decide whether a run is dead; the catalogue of causes is another tool's.
 MARKS = {
-    "oom": "out of memory|OutOfGPUMemory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill|oom_kill"
-    "|Cannot allocate|Out Of Memory|job memory limit|step memory limit",
+    "oom": "out of memory|OutOfGPUMemory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED"
+    "|oom-kill|oom_kill|Cannot allocate|Out Of Memory|job memory limit|step memory limit",
     "no-space": "No space left on device|Disk quota exceeded",
     "hang": "watchdog got stuck|Watchdog caught collective operation timeout|NCCL timeout",
     "killed": "Killed|CANCELLED AT|DUE TO TIME LIMIT|SignalException",
@@ -566,11 +570,13 @@ _DEATHS = {
     r"|(?:nan|non-?finite|infinite) (?:loss|gradients?|values?)\b.{0,40}(?:detected|encountered|found|stop|abort)"
     r"|minimum loss scale reached",
     # said of whatever it is: a run that goes on after it was not meant
-    "killed": r"(?<![\w-])(?:kill(?:ed|ing)(?! (?!by|after|due|because|at|with|on|in|(?:sub)?process|job|task)[a-z\d])|cancel(?:l?ed|l?ing)|terminat(?:ed|ing)|preempt(?:ed|ing|ion)|evict(?:ed|ing|ion)"
-    r"|reclaim(?:ed|ing)|revoked|drained|interrupted|keyboardinterrupt|sig\W?(?:term|kill|int|hup|usr\d)|scancel|qdel|bkill)\b"
+    "killed": r"(?<![\w-])(?:kill(?:ed|ing)(?! (?!by|after|due|because|at|with|on|in|(?:sub)?process|job|task)[a-z\d])"
+    r"|cancel(?:l?ed|l?ing)|terminat(?:ed|ing)|preempt(?:ed|ing|ion)|evict(?:ed|ing|ion)|reclaim(?:ed|ing)"
+    r"|revoked|drained|interrupted|keyboardinterrupt|sig\W?(?:term|kill|int|hup|usr\d)|scancel|qdel|bkill)\b"
     r"(?!\W{0,3}(?:0|no|none|false|early|by callback)\b|\w*=)|\bsignal (?:9|15)\b|\b(?:closing|death) signal\b"
     r"|\b(?:wall|time|run)\W?(?:clock|time)?\W?limit\b|\bwall\W?time\b.*\bexceed|\bexceed.*\bwall\W?time\b"
-    rf"|{_NOTICE}|connection to \S+ closed by remote host|^\^C|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource",
+    rf"|{_NOTICE}|connection to \S+ closed by remote host|^\^C"
+    r"|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource",
     "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
     r"|^fatal\b"
     r"|\(core dumped\)|\bpanicked at\b|\bcheck failed: |check failure stack trace|^make: \*\*\*|terminate called"

@@ -367,7 +367,7 @@ def _sane(point: Point) -> Point:
 
 def _prose(text: str) -> Point:
     point: Point = {"metrics": {}}
-    text = text.replace(" in s=", "=")  # NeMo: "train_step_timing in s=0.3"
+    text = text.replace(" in s=", "=").replace(" in s:", ":")  # NeMo: "train_step_timing in s=0.3"
     bar = _BAR.search(text) if "%|" in text else None
     if bar and _OTHER_BAR.match(text):
         return point

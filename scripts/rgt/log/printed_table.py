@@ -62,8 +62,14 @@ class Table:
             return None
         if len(cells) == len(self.names):
             odd = [cell for cell in cells if not _CELL.fullmatch(cell)]
-            if len(odd) <= _WORDS and any(cell[:1].isdigit() or cell[:1] in "-.nN" for cell in cells if cell):
-                return [{name: cell for name, cell in zip(self.names, cells, strict=True) if cell}]
+            told = dict(zip(self.names, cells, strict=True))
+            counted = all(cell not in odd for name, cell in told.items() if name.lower() in _COUNTERS - {"time", "lr"})
+            if (
+                counted
+                and len(odd) <= _WORDS
+                and any(cell[:1].isdigit() or cell[:1] in "-.nN" for cell in cells if cell)
+            ):
+                return [{name: cell for name, cell in told.items() if cell}]
         return []
 
 

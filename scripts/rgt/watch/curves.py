@@ -146,7 +146,8 @@ def diverged(run: Curves) -> Iterator[Finding]:
         rise < 0.5 * (first - best) and _falls(values[-len(since) * width :])
     )
     back = back and not (rise > 1.5 * needed and _is_settled(values[best_at * width :], rise))
-    if rise > needed and lasting and not back and _worth(points, best_at * width):
+    raw = [value for _, value in points]
+    if rise > needed and lasting and not back and _matters(raw, _middle(raw[-3:]) - min(raw)):
         x = points[min(len(points) - 1, best_at * width + width // 2)][0]
         level = min(value for _, value in points[best_at * width : best_at * width + 2 * width])
         strength = rise / wobble
@@ -162,11 +163,10 @@ def _order(values: list[float]) -> float:
     return sum(pairs) / max(1, len(pairs))
 
 
-def _worth(points: Points, best_at: int) -> bool:
-    """Not a loss that had come down to nothing and flickers there: of what it had gained, some is lost again."""
-    values = [value for _, value in points]
-    first, best, now = max(values[: max(3, len(values) // 20)]), min(values[best_at:]), _middle(values[-3:])
-    return now - best > 0.04 * (first - best)
+def _matters(values: list[float], above: float) -> bool:
+    """Not the flicker of a loss that has come down to nothing, nor of its last printed digit."""
+    steps = [abs(after - before) for before, after in pairwise(values) if after != before]
+    return above > max(4 * min(steps, default=0.0), 0.04 * (max(values[:_ENOUGH]) - min(values)))
 
 
 def _lr_rose(rates: Points, since: float, until: float = math.inf) -> bool:
@@ -200,14 +200,19 @@ def spike(run: Curves) -> Iterator[Finding]:
     if len(points) < 2 * _ENOUGH or run.adversarial:
         return
     values = _scaled(points)
+    raw = [value for _, value in points]
+    if min(raw) <= 0 and 2 * mad(values) > abs(_middle(values)):
+        return  # around zero there is no level to be a factor of
     heights = _heights(values)
     spread = max(_noise(values), 1e-3)
-    needed = max(_JUMP, 6 * spread)
+    needed = max(_JUMP, 7 * spread)
     events = _events(heights, needed)
+    events = [n for n in events if n + 2 < len(values)]  # one point at the end may be anything
     tall = [n for n in events if heights[n] > needed and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0])]
     # a heavy tail has many jumps that are almost as tall
     usual = _middle([heights[n] for n in tall]) if tall else 0.0
-    if not tall or len(_events(heights, 0.4 * usual)) > 2 * len(tall) or not any(_stands_out(points, n) for n in tall):
+    tall = tall if len(_events(heights, 0.4 * usual)) <= 2 * len(tall) else []
+    if not any(_matters(raw, raw[n] - _middle(raw[max(0, n - _BEFORE) : n])) for n in tall):
         return
     last = tall[-1]
     times = f"{len(tall)} times, last" if len(tall) > 1 else "once,"
@@ -244,22 +249,13 @@ def _events(heights: list[float], least: float) -> list[int]:
     return events
 
 
-def _stands_out(points: Points, n: int) -> bool:
-    """By more than a few of the digits that are printed, and by some of what was learned."""
-    values = [value for _, value in points]
-    steps = [abs(after - before) for before, after in pairwise(values) if after != before]
-    above = values[n] - _middle(values[max(0, n - _BEFORE) : n])
-    return above > max(4 * min(steps), 0.02 * (max(values[: _ENOUGH]) - min(values)))
-
-
 def plateau(run: Curves) -> Iterator[Finding]:
     """A loss that never fell is a warning; one that fell and then stopped is a note."""
     points, name = run.loss, run.name("loss")
     rates = [value for _, value in run.lr]
     warming = len(rates) >= 4 and rates[-1] > 1.02 * rates[-max(2, len(rates) // 5)] and rates[-1] >= max(rates)
     enough = 2 * _ENOUGH if (run.share_done or 0.0) > 0.3 else 3 * _ENOUGH
-    # a log that begins late in a run does not show where its loss began
-    if len(points) < enough or run.adversarial or warming or points[0][0] > 0.5 * points[-1][0]:
+    if len(points) < enough or run.adversarial or warming:
         return
     values = [value for _, value in points]
     distinct = values[:1] + [after for before, after in pairwise(values) if after != before]
@@ -277,6 +273,7 @@ def plateau(run: Curves) -> Iterator[Finding]:
     # at chance for most of the run, where the first steps were above it and nothing that it scores says otherwise
     scores = [value for _, value in run.accuracy]
     scored = len(scores) >= 4 and max(scores[-3:]) > 1.5 * max(scores[0], 1e-9)
+    stuck = chance < 0.02 and not scored and _never_gains([-value for value in values])
     chance = math.inf if scored or max(values[:3]) > 1.3 * newest or _noise(values) > 0.03 * size else chance
     never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
     checks = list(dict.fromkeys(value for _, value in run.val_loss))
@@ -285,13 +282,21 @@ def plateau(run: Curves) -> Iterator[Finding]:
     metric = known(run.name("accuracy"))
     good = _middle(scores[-5:]) / (100 if max(scores) > 1 else 1) if scores and metric and metric.share else 0.0
     learns = learns or good > 0.75 or any(_fell(other) for other in run.losses.values())
-    if never and flat and not learns:
+    # a log that begins late in a run does not show where its loss began
+    late = points[0][0] > 0.5 * points[-1][0]
+    if (stuck or (never and flat and not late)) and not learns:
         told = f"{start:.4g} at the start, {newest:.4g} now, noise {noise:.2g}"
         hint = ", as good as guessing" if chance < 0.01 else ""
         fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
         message = f"{name} does not fall{hint} ({told})"
         yield Finding("plateau", "warn", message, where=name, evidence=f"{len(points)} points", fix=fix, sure=0.85)
-    elif flat and len(points) >= 60 and (run.share_done or 0.0) < 0.85 and not (rates and rates[-1] < 0.2 * max(rates)):
+    elif (
+        flat
+        and not late
+        and len(points) >= 60
+        and (run.share_done or 0.0) < 0.85
+        and not (rates and rates[-1] < 0.2 * max(rates))
+    ):
         message = f"{name} no longer improves ({middle:.4g} in the middle, {newest:.4g} now, noise {noise:.2g})"
         yield Finding("plateau", "info", message, where=name, evidence=f"{len(points)} points", sure=0.6)
 
@@ -359,7 +364,13 @@ def overfit(run: Curves) -> Iterator[Finding]:
         survived = max((value - min(values[: n + 1]) for n, value in enumerate(values[: best_at + 1])), default=0.0)
         needed = max(least, 3 * spread, 1.3 * survived)
         rising = _order(_levels(values[best_at:], max(1, since // 12))) > 0.4
-        if _got_harder(run.loss, points[best_at][0]) or since < max(3, 0.15 * len(values)) or rise <= needed or not rising or values[-1] <= values[best_at]:
+        if (
+            _got_harder(run.loss, points[best_at][0])
+            or since < max(3, 0.15 * len(values))
+            or rise <= needed
+            or not rising
+            or values[-1] <= values[best_at]
+        ):
             continue
         name, (x, best), (last, now) = run.name(role), points[best_at], points[-1]
         message = f"{name} was best with {_show(x, abs(best))} and got worse in the {since} evaluations since"
