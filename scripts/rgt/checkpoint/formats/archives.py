@@ -105,7 +105,7 @@ def _read_torch(found: dict[str, Window]) -> Layout:
             storage, tensor = tensors[_key(node.id)]
             contents.views.append((storage, replace(tensor, name=name)))
         else:
-            layout.problem("malformed", "error", "is a tensor that the file does not hold", where=name[:200])
+            layout.error("malformed", "is a tensor that the file does not hold", name)
     torch_files.place(layout, contents, places, False)
     return layout
 
@@ -148,8 +148,7 @@ def read_parts(window: Window, members: list[Member], add_part: AddPart) -> Layo
             add_part(layout, member.name, window.part(member.data, member.packed))
     if not layout.tensors and not layout.problems:
         shown = ", ".join(member.name for member in members[:5])
-        message = f"a zip of {len(members)} other files, without data.pkl"
-        raise Broken("not-a-checkpoint", message, evidence=shown[:200])
+        raise Broken("not-a-checkpoint", f"a zip of {len(members)} other files, without data.pkl", evidence=shown[:200])
     return layout
 
 
@@ -172,7 +171,7 @@ def _add_exported(window: Window, config: Member, members: list[Member], layout:
     for name, (path, _, _) in described.items():
         member = places.get(f"{folder}/{path}")
         if member is None:
-            layout.problem("missing", "error", f"its file {path[:100]} is not in the zip", where=name[:200])
+            layout.error("missing", f"its file {path[:100]} is not in the zip", name)
         elif name in shapes and member.method == STORED:
             kind, shape = shapes[name]
             dtype = DTYPES.get(_EXPORTED.get(kind, ""))
@@ -180,5 +179,4 @@ def _add_exported(window: Window, config: Member, members: list[Member], layout:
             if dtype and wanted == member.size:
                 layout.tensors.append(Tensor(name, dtype, shape, window.start + member.data))
             elif wanted > member.size:
-                message = f"needs {wanted} bytes and has {member.size}"
-                layout.problem("bounds", "error", message, where=name[:200])
+                layout.error("bounds", f"needs {wanted} bytes and has {member.size}", name)

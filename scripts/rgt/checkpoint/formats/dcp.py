@@ -61,7 +61,7 @@ def read_metadata(path: Path) -> Metadata:
     pickles.judge(pickle, layout)
     layout.refused += [name for name in pickle.globals if name.startswith(_OWN) and name[len(_OWN) :] not in _CLASSES]
     if pickle.end != window.length:
-        layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
+        layout.error("trailing", f"{window.length - pickle.end} bytes follow the end of the pickle")
     found.problems, found.refused = layout.problems, layout.refused
     entries = keys(pickle.root)
     described, stored = keys(entries.get("state_dict_metadata")), keys(entries.get("storage_data"))
@@ -96,10 +96,10 @@ def _describe(found: Metadata, name: Any, entry: Any) -> None:
         properties, chunks = fields.get("properties"), fields.get("chunks")
         state = properties.state if isinstance(properties, Call) else None
         if isinstance(state, tuple) and not _are_properties(state):
-            raise Broken("malformed", "the metadata gives it other properties than a tensor has", where=name[:200])
+            raise Broken("malformed", "the metadata gives it other properties than a tensor has", where=name)
         dtype = state[0] if isinstance(state, tuple) and state else keys(properties).get("dtype")
         if not isinstance(dtype, Global) or dtype.module != "torch" or dtype.name not in DTYPES:
-            raise Broken("malformed", "the metadata gives it a dtype that is not known", where=name[:200])
+            raise Broken("malformed", "the metadata gives it a dtype that is not known", where=name)
         found.shapes[name] = dtype.name, numbers(fields.get("size"))
         for part in map(keys, chunks if isinstance(chunks, list) else ()):
             found.chunks[name, numbers(part.get("offsets"))] = numbers(part.get("sizes"))
@@ -140,7 +140,7 @@ def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
     for item in sorted(items, key=lambda item: item.offset):
         where = item.name[:200]
         if item.offset < end:
-            layout.problem("overlap", "error", f"shares {end - item.offset} bytes with another item", where=where)
+            layout.error("overlap", f"shares {end - item.offset} bytes with another item", where)
             continue
         end = item.offset + item.length
         if item.transformed:
@@ -155,7 +155,7 @@ def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
             broken.problem.where = where
             layout.add(broken.problem)
     if end < window.length:
-        layout.problem("trailing", "error", f"{window.length - end} bytes follow the last item")
+        layout.error("trailing", f"{window.length - end} bytes follow the last item")
     layout.assign_roles()
     return layout
 
@@ -168,11 +168,9 @@ def _merge(layout: Layout, item: Item, blob: Layout, metadata: Metadata) -> None
         tensor, sizes = blob.tensors[0], metadata.chunks[item.name, item.index]
         dtype = metadata.shapes.get(item.name, ("", ()))[0]
         if tensor.shape != sizes:
-            message = f"has shape {list(tensor.shape)[:8]}, the metadata says {list(sizes)[:8]}"
-            layout.problem("shape", "error", message, where=item.name[:200])
+            layout.error("shape", f"has shape {list(tensor.shape)[:8]}, the metadata says {list(sizes)[:8]}", item.name)
         if dtype in DTYPES and tensor.dtype.name != dtype:
-            message = f"is {tensor.dtype.name}, the metadata says {dtype}"
-            layout.problem("dtype", "error", message, where=item.name[:200])
+            layout.error("dtype", f"is {tensor.dtype.name}, the metadata says {dtype}", item.name)
 
 
 def lost_files(directory: Path, metadata: Metadata) -> Iterator[tuple[Path, Problem]]:

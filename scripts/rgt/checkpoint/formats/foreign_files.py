@@ -80,7 +80,7 @@ def read_gguf(window: Window) -> Layout:
     for _ in range(tensors):
         name, rank = header.text(), header.number("I")
         if rank > 8:
-            raise Broken("malformed", f"a tensor has {rank} axes", where=name[:200])
+            raise Broken("malformed", f"a tensor has {rank} axes", where=name)
         shape = tuple(header.number("Q") for _ in range(rank))[::-1]
         table.append((name, shape, header.number("I"), header.number("Q")))
     begin = -(-header.file.tell() // alignment) * alignment
@@ -90,12 +90,9 @@ def read_gguf(window: Window) -> Layout:
         length = math.prod(shape) // values * dtype.size
         behind = begin + offset + length - window.length
         if not dtype.size or math.prod(shape) % values:
-            message = f"its type {kind} is not known, or does not fit its shape"
-            layout.problem("malformed", "error", message, where=name[:200])
+            layout.error("malformed", f"its type {kind} is not known, or does not fit its shape", name)
         elif behind > 0:
-            layout.problem(
-                "truncated", "error", f"ends {behind} bytes behind the end of the file", name[:200], fix=_CUT
-            )
+            layout.error("truncated", f"ends {behind} bytes behind the end of the file", name[:200], fix=_CUT)
         else:
             shape = shape if values == 1 else (length // dtype.size,)
             layout.tensors.append(Tensor(name, dtype, shape, window.start + begin + offset))
@@ -203,10 +200,9 @@ class _Protobuf:
             role = "weight" if math.prod(shape) > 1 else "other"  # a number of the program, such as a limit
             self.layout.tensors.append(Tensor(name, dtype, tuple(shape), self.window.start + raw[0], role=role))
         elif raw and dtype:
-            message = f"needs {math.prod(shape) * dtype.size} bytes and has {raw[1]}"
-            self.layout.problem("bounds", "error", message, where=name[:200])
+            self.layout.error("bounds", f"needs {math.prod(shape) * dtype.size} bytes and has {raw[1]}", name)
         elif not raw and not typed and 0 not in shape and kind:
-            self.layout.problem("missing", "error", "has no values", where=name[:200])
+            self.layout.error("missing", "has no values", name)
 
 
 def read_onnx(window: Window) -> Layout:
@@ -296,17 +292,17 @@ class _Msgpack:
         inner = _Msgpack(self.window.part(place.start, place.length), self.layout)
         parts = inner.value(name)
         if not isinstance(parts, list) or len(parts) != 3 or not isinstance(parts[2], _Place):
-            raise Broken("malformed", "an array is not described by shape, dtype and bytes", where=name[:200])
+            raise Broken("malformed", "an array is not described by shape, dtype and bytes", where=name)
         shape, code, data = parts
         if isinstance(code, _Place):  # the name of the dtype as bytes
             code = inner.window.read(code.start, min(code.length, 40)).decode("latin-1")
         dtype = DTYPES.get(code if isinstance(code, str) else "")
         counts = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
         if not dtype or not counts:
-            self.layout.problem("unjudged", "info", f"is an array of {str(code)[:40]}", where=name[:200])
+            self.layout.problem("unjudged", "info", f"is an array of {str(code)[:40]}", where=name)
         elif math.prod(shape) * dtype.size != data.length:
             message = f"{code} {shape[:8]} needs {math.prod(shape) * dtype.size} bytes, there are {data.length}"
-            self.layout.problem("bounds", "error", message, where=name[:200])
+            self.layout.error("bounds", message, name)
         else:
             start = inner.window.start + data.start
             self.layout.tensors.append(Tensor(name, dtype, tuple(shape), start))
@@ -317,7 +313,7 @@ def read_msgpack(window: Window) -> Layout:
     reader = _Msgpack(window, layout)
     layout.root = reader.value("")
     if reader.at != window.length:
-        layout.problem("trailing", "error", f"{window.length - reader.at} bytes follow the end")
+        layout.error("trailing", f"{window.length - reader.at} bytes follow the end")
     return layout
 
 
@@ -339,7 +335,7 @@ def read_tflite(window: Window) -> Layout:
             name = f"{number}.{_text(window, name_at)}"
             index = window.number(buffer_at, 4) if buffer_at else 0
             if index >= len(buffers):
-                raise Broken("bounds", f"names buffer {index} of {len(buffers)}", where=name[:200])
+                raise Broken("bounds", f"names buffer {index} of {len(buffers)}", where=name)
             start, length = buffers[index]
             dtype = DTYPES.get(_TFLITE_TYPES.get(window.number(kind_at, 1) if kind_at else 0, ""))
             shape = tuple(window.number(at, 4) for at in _vector(window, shape_at, 4)) if shape_at else ()

@@ -167,4 +167,4 @@ class _Walk:
                 if self.window.number(node + 5, 1):
                     nodes.append(child)
                 elif child + self.window.number(key, 4) > self.window.length:
-                    raise Broken("truncated", "a chunk ends behind the end of the file", where=name[:200])
+                    raise Broken("truncated", "a chunk ends behind the end of the file", where=name)

@@ -242,16 +242,14 @@ def read_safetensors(window: Window) -> Layout:
     at, apart = data.start, []
     for tensor in sorted(layout.tensors, key=lambda tensor: (tensor.start, tensor.extent)):
         if tensor.start < at:
-            message = f"shares {at - tensor.start} bytes with another tensor"
-            layout.problem("overlap", "error", message, where=tensor.name[:200])
+            layout.error("overlap", f"shares {at - tensor.start} bytes with another tensor", tensor.name)
         else:
             apart.append(tensor)
             if tensor.start > at and not layout.problems:
-                message = f"{tensor.start - at} bytes before it belong to no tensor"
-                layout.problem("gap", "error", message, where=tensor.name[:200])
+                layout.error("gap", f"{tensor.start - at} bytes before it belong to no tensor", tensor.name)
         at = max(at, tensor.start + tensor.extent)
     if at < data.start + data.length and not layout.problems:
-        layout.problem("trailing", "error", f"{data.start + data.length - at} bytes follow the last tensor")
+        layout.error("trailing", f"{data.start + data.length - at} bytes follow the last tensor")
     layout.tensors = apart  # reading shared bytes once per tensor would make a small hostile file endless
     return layout
 

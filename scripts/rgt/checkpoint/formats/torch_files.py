@@ -123,7 +123,7 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
             if member.size != storage.bytes:
                 found.wrong.add(key)
                 message = f"storage {key[:100]} has {member.size} bytes, the pickle wants {storage.bytes}"
-                layout.problem("bounds", "error", message, where=found.users.get(key))
+                layout.error("bounds", message, found.users.get(key))
             elif member.method == STORED:
                 places[key] = FILE, window.start + member.data
             else:
@@ -132,8 +132,7 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
         stored = {name.removeprefix(folder) for name in names if name.startswith(folder)}
         extra = sorted(stored - {key.lower() for key in found.storages})
         if extra:
-            message = f"{len(extra)} storages belong to no tensor: {', '.join(extra[:_SHOWN])}"
-            layout.problem("extra", "warn", message[:300])
+            layout.problem("extra", "warn", f"{len(extra)} storages belong to no tensor: {', '.join(extra[:_SHOWN])}")
     return layout
 
 
@@ -143,7 +142,7 @@ def _check_records(window: Window, names: dict[str, Member], layout: Layout) -> 
         member = names.get(".data/version") or names.get(name) if name == "version" else names.get(name)
         told = member_window(window, member, 4096).head(4096) if member else None
         if (told is None and name == "version") or (told is not None and not re.match(pattern, told)):
-            layout.problem("malformed", "error", f"its {name} is {told and told[:20]!r}: torch refuses it")
+            layout.error("malformed", f"its {name} is {told and told[:20]!r}: torch refuses it")
 
 
 def _find_members(members: list[Member], root: str, layout: Layout) -> dict[str, Member]:
@@ -152,13 +151,13 @@ def _find_members(members: list[Member], root: str, layout: Layout) -> dict[str,
     for member in members:
         with contextlib.suppress(UnicodeEncodeError):  # a name that is marked as UTF-8 was decoded before
             if "\ufffd" in member.name.encode("cp437").decode("utf-8", "replace"):
-                layout.problem("malformed", "error", f"zip member {member.name[:100]!r} has a name that is not UTF-8")
+                layout.error("malformed", f"zip member {member.name[:100]!r} has a name that is not UTF-8")
         if not member.name.startswith(root) or "\\" in member.name:
             message = f"zip member {member.name[:100]!r} is not below {root[:60]!r}: torch refuses the file"
-            layout.problem("malformed", "error", message)
+            layout.error("malformed", message)
         elif names.setdefault(member.name[len(root) :].lower(), member) is not member:
             message = f"zip member {member.name[:100]!r} is there in two spellings, and torch tells them not apart"
-            layout.problem("duplicate", "error", message)
+            layout.error("duplicate", message)
     return names
 
 
@@ -170,9 +169,9 @@ def _judge_script(window: Window, names: dict[str, Member], layout: Layout) -> N
     files = next((match[0].decode() for match in map(_SCRIPT_FILES.search, texts) if match), None)
     if files:
         message = f"its program calls {files[:60]}, which reads or writes files"
-        layout.problem("hostile", "error", message, fix="do not load this file; get it from its source again")
+        layout.error("hostile", message, fix="do not load this file; get it from its source again")
     if not sources:
-        layout.problem("malformed", "error", "has the constants of a program (TorchScript) and not the program")
+        layout.error("malformed", "has the constants of a program (TorchScript) and not the program")
     message = f"holds a program in {len(sources)} files (TorchScript), {runs} with code that runs when it is loaded"
     layout.problem("code", "info", message)
 
@@ -194,13 +193,13 @@ def read_pickle(window: Window) -> Layout:
     layout.root = pickle.root
     found = find(layout)
     if found.views:
-        layout.problem("malformed", "error", f"{len(found.views)} tensors have no storage in this pickle")
+        layout.error("malformed", f"{len(found.views)} tensors have no storage in this pickle")
     opcodes = pickle.count
     while pickle.end < window.length and opcodes <= pickles.MAX_OPCODES and window.read(pickle.end, 1) in _BEGINS:
         pickle = _read_pickle(window, pickle.end, layout)  # dumped one behind the other
         opcodes += pickle.count
     if pickle.end != window.length:
-        layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
+        layout.error("trailing", f"{window.length - pickle.end} bytes follow the end of the pickle")
     return layout
 
 
@@ -234,7 +233,7 @@ def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
             raise Broken("truncated", f"{name} needs {end - window.length} bytes more", where=found.users.get(key))
         places[key], at = at + 8, end
     if at != window.length:
-        layout.problem("trailing", "error", f"{window.length - at} bytes follow the last storage")
+        layout.error("trailing", f"{window.length - at} bytes follow the last storage")
     place(layout, found, {key: (FILE, window.start + start) for key, start in places.items()}, big)
     return layout
 
@@ -245,11 +244,10 @@ def place(layout: Layout, found: Contents, places: dict[str, tuple[int, int]], b
         end = tensor.start + tensor.extent
         if storage.key not in places:
             if storage.key not in found.wrong:
-                message = f"storage {storage.key[:100]} is not in the file"
-                layout.problem("malformed", "error", message, where=tensor.name[:200])
+                layout.error("malformed", f"storage {storage.key[:100]} is not in the file", tensor.name)
         elif end > storage.bytes:
             message = f"needs {end} bytes of storage {storage.key[:100]}, which has {storage.bytes}"
-            layout.problem("bounds", "error", message, where=tensor.name[:200])
+            layout.error("bounds", message, tensor.name)
         else:
             tensor.source, start = places[storage.key]
             tensor.start, tensor.big_endian = tensor.start + start, big
@@ -262,7 +260,7 @@ def _read_pickle(
     """One pickle with its globals judged; the caller may go on with the tree, since nothing in it was run."""
     pickle = pickles.read(Cursor(window, start, pickles.MAX_PICKLE))
     if pickle.sources and not sources:
-        layout.problem("malformed", "error", "holds a class with its source, which only torch's old format loads")
+        layout.error("malformed", "holds a class with its source, which only torch's old format loads")
     for data in pickle.nested:
         inner = read_pickle(_window(data))
         for problem in inner.problems:
