@@ -35,7 +35,7 @@ _SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
 _SLACK, _SKIPPED = 0.1, 16
 _ACCUMULATED = 256  # micro-steps in one step of the optimizer, at most
 _CHUNK = 1 << 20
-_MAY_BE_EMPTY = ("pickle", "distcp", "onnx", "tflite")  # a program of operations may need no weights
+_MAY_BE_EMPTY = ("pickle", "distcp", "onnx")  # a program of operations may need no weights
 
 
 @dataclass(frozen=True)

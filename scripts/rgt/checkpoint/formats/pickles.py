@@ -355,7 +355,11 @@ for _opcode in pickletools.opcodes:
     if _name == "BINUNICODE":
         _PLAIN[ord(_opcode.code)] = 4, False, _TEXT
     elif _action and _name not in ("BUILD", "STOP") and (_name in _WIDTHS or not _opcode.arg):
-        _PLAIN[ord(_opcode.code)] = _WIDTHS.get(_name, 0), _name == "BININT", _PUSH if _action is Machine.push else _action
+        _PLAIN[ord(_opcode.code)] = (
+            _WIDTHS.get(_name, 0),
+            _name == "BININT",
+            _PUSH if _action is Machine.push else _action,
+        )
 
 
 def _run_plain(machine: Machine, cursor: Cursor, frame: int) -> None:

@@ -31,7 +31,7 @@ _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
 _PACKED |= dict.fromkeys((b"x\x01", b"x\x5e", b"x\x9c", b"x\xda"), "zlib")
 _MAX_UNPACKED = 64 << 20  # bytes
 _STRANGERS = {b"\x28\xb5\x2f\xfd": "a zstd file", b"\x7fELF": "a program"}
-_NAMES = tuple(".jit .ts .ptl .pt2 .onnx .h5 .hdf5 .keras .msgpack .tflite .nemo .npz .ocdbt".split())
+_NAMES = tuple(".jit .ts .ptl .pt2 .onnx .h5 .hdf5 .keras .msgpack .nemo .npz .ocdbt".split())
 _SPEECHBRAIN = re.compile(r"(counter|epoch_counter|brain|dataloader-\w+)\.ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".p")
 _TORCH_NAMES = (".pt", ".pth", ".ckpt", ".npy", ".npz", ".distcp", "pytorch_model.bin", "optimizer.bin")
@@ -60,7 +60,7 @@ def read(window: Window, name: str) -> Layout:
         _add_array(layout, "array", window, window.length, FILE)
     elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
         layout = read_safetensors(window)
-    elif (reader := _OTHERS.get(head[:4]) or _OTHERS.get(head[4:8]) or _BY_NAME.get(Path(name).suffix)) is not None:
+    elif (reader := _OTHERS.get(head[:4]) or _BY_NAME.get(Path(name).suffix)) is not None:
         layout = reader(window)
     elif torch_files.is_pickle(window, name.endswith((*_TORCH_NAMES, *_PICKLES))):
         layout = torch_files.read_pickle(window)
@@ -362,7 +362,6 @@ def _add_array(layout: Layout, name: str, window: Window, size: int, source: int
 _OTHERS: dict[bytes, Callable[[Window], Layout]] = {
     _HDF5: hdf5.read_hdf5,
     foreign_files.GGUF: foreign_files.read_gguf,
-    foreign_files.TFLITE: foreign_files.read_tflite,
     _OCDBT: _ocdbt,
 }
 _BY_NAME = {".onnx": foreign_files.read_onnx, ".msgpack": foreign_files.read_msgpack}
