@@ -229,8 +229,7 @@ def read_safetensors(window: Window) -> Layout:
     header = parse_json(window.read(8, size), "the header")
     if not isinstance(header, dict):
         raise Broken("malformed", f"the header is a {type(header).__name__}, not an object")
-    metadata = header.pop("__metadata__", {})
-    layout.facts["metadata"] = metadata if isinstance(metadata, dict) else {}
+    header.pop("__metadata__", None)
     data = window.part(8 + size, window.length - 8 - size)
     for name, entry in header.items():
         try:
