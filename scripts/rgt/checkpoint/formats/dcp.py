@@ -44,7 +44,7 @@ class Metadata:
 
     def missing(self, name: str, message: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(Problem("missing", "error", message, name[:200]))
+            self.problems.append(Problem("missing", "error", message, name))
 
 
 def read_metadata(path: Path) -> Metadata:
@@ -138,39 +138,33 @@ def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
     layout = Layout("distcp")
     end = 0
     for item in sorted(items, key=lambda item: item.offset):
-        where = item.name[:200]
         if item.offset < end:
-            layout.error("overlap", f"shares {end - item.offset} bytes with another item", where)
+            layout.error("overlap", f"shares {end - item.offset} bytes with another item", item.name)
             continue
         end = item.offset + item.length
         if item.transformed:
-            layout.problem("unjudged", "info", "is stored transformed; its values are not judged", where=where)
+            layout.problem("unjudged", "info", "is stored transformed; its values are not judged", item.name)
             continue
-        try:
+        with layout.part(item.name):
             if end > window.length:
                 message = f"should be at bytes {item.offset} to {end}, the file has {window.length}"
                 raise Broken("truncated", message, fix="the file was cut off; copy it again")
-            _merge(layout, item, readers.read(window.part(item.offset, item.length), item.name), metadata)
-        except Broken as broken:
-            broken.problem.where = where
-            layout.add(broken.problem)
+            blob = readers.read(window.part(item.offset, item.length), item.name)
+            readers.merge(layout, item.name, blob)
+            if not blob.tensors:
+                layout.facts.setdefault("values", {})[item.name] = blob.root
+            elif item.index is not None and (item.name, item.index) in metadata.chunks:
+                tensor, sizes = blob.tensors[0], metadata.chunks[item.name, item.index]
+                dtype, _ = metadata.shapes.get(item.name, (tensor.dtype.name, ()))
+                if tensor.shape != sizes:
+                    message = f"has shape {list(tensor.shape)[:8]}, the metadata says {list(sizes)[:8]}"
+                    layout.error("shape", message, item.name)
+                if tensor.dtype.name != dtype:
+                    layout.error("dtype", f"is {tensor.dtype.name}, the metadata says {dtype}", item.name)
     if end < window.length:
         layout.error("trailing", f"{window.length - end} bytes follow the last item")
     layout.assign_roles()
     return layout
-
-
-def _merge(layout: Layout, item: Item, blob: Layout, metadata: Metadata) -> None:
-    readers.merge(layout, item.name, blob)
-    if not blob.tensors:
-        layout.facts.setdefault("values", {})[item.name] = blob.root
-    elif item.index is not None and (item.name, item.index) in metadata.chunks:
-        tensor, sizes = blob.tensors[0], metadata.chunks[item.name, item.index]
-        dtype = metadata.shapes.get(item.name, ("", ()))[0]
-        if tensor.shape != sizes:
-            layout.error("shape", f"has shape {list(tensor.shape)[:8]}, the metadata says {list(sizes)[:8]}", item.name)
-        if dtype in DTYPES and tensor.dtype.name != dtype:
-            layout.error("dtype", f"is {tensor.dtype.name}, the metadata says {dtype}", item.name)
 
 
 def lost_files(directory: Path, metadata: Metadata) -> Iterator[tuple[Path, Problem]]:
