@@ -312,7 +312,7 @@ def differences(wanted: Table, model: Model, extra: bool) -> Iterator[Problem]:
         message = f"{len(pairs)} keys differ from the expected ones by a wrapper's prefix: {first} for {pairs[first]}"
         lightning = {name.removesuffix(pairs[name]) for name in pairs} == {"model."}  # its name for the whole model
         severity = "info" if lightning and len(pairs) == len(model.weights) else "error"
-        yield Problem("renamed", severity, message[:400], where=first[:200], fix=fix)
+        yield Problem("renamed", severity, message[:400], where=first, fix=fix)
         actual |= {other: actual.pop(name) for name, other in pairs.items()}
     lost = [name for name in wanted if name not in actual]
     added = [name for name in actual if name not in wanted] if wanted and not extra else []
@@ -324,9 +324,9 @@ def differences(wanted: Table, model: Model, extra: bool) -> Iterator[Problem]:
         (dtype, shape), (actual_dtype, actual_shape) = wanted[name], actual[name]
         if shape not in (None, actual_shape):
             message = f"has shape {list(actual_shape or ())[:8]}, expected {list(shape or ())[:8]}"
-            yield Problem("shape", "error", message, where=name[:200])
+            yield Problem("shape", "error", message, where=name)
         if dtype not in (None, actual_dtype):
-            yield Problem("dtype", "error", f"is {actual_dtype}, expected {dtype}", where=name[:200])
+            yield Problem("dtype", "error", f"is {actual_dtype}, expected {dtype}", where=name)
 
 
 def _bare(name: str) -> str:

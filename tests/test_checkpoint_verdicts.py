@@ -132,7 +132,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {  # how, and what the r
     "shard missing": (inside(corruption.shard_missing, "checkpoint-40"), "model-00002-of-00003.safetensors: is named"),
     "dcp file short": (named(corruption.dcp_file_cut, "step_40"), "__0_0.distcp: should be at"),
     "dcp without .metadata": (named(corruption.dcp_without_metadata, "step_40"), "no .metadata"),
-    "rank missing": (lambda folder: corruption.deepspeed_last_rank_missing(folder) / GLOBAL, "1 of 2 ranks have no"),
+    "rank missing": (lambda folder: corruption.deepspeed_last_rank_missing(folder) / GLOBAL, "1 of 2 ranks have none"),
     "of another step": (corruption.trainer_in_the_wrong_folder, "is of step 40, its folder of step 400"),
     "npz cut": (with_a_cut_array, "ema.npz: "),
 }

@@ -102,8 +102,7 @@ def _check_others(found: Survey) -> Problems:
     sizes = [os.path.getsize(path) if path.is_file() else 0 for path in some]  # 0: a link that leads nowhere
     shown = ", ".join(f"{path.name} ({units.show_size(size)})" for path, size in zip(some, sizes, strict=True))[:300]
     if not found.artifacts and not found.metadata and not found.others:
-        message = "holds no checkpoint: nothing was saved or nothing was pulled"
-        yield found.given, Problem("empty", "error", message)
+        yield found.given, Problem("empty", "error", "holds no checkpoint: nothing was saved or nothing was pulled")
     elif not found.artifacts and not found.metadata:
         message = f"holds {len(found.others)} files of unknown formats and no checkpoint that can be checked"
         yield found.given, Problem("unknown", "error", message, evidence=shown or None)
@@ -244,8 +243,8 @@ def _check_ranks(folder: Path, here: Here) -> Problems:
         count = max(max(numbers) + 1, *told, 0)
         lost = sorted(set(range(count)) - numbers) if count <= _MAX_RANKS else []
         if lost:
-            what = f"{len(lost)} of {count} ranks have no {before}*{behind}: {', '.join(map(str, lost[:_NAMED]))}"
-            yield folder, Problem("missing", "error", what)
+            ranks = f"{len(lost)} of {count} ranks have none: {', '.join(map(str, lost[:_NAMED]))}"
+            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there: {ranks}")
     for name, artifact in sorted(here.items()):
         if not _OWN_FILE.fullmatch(name) or not artifact.layout.tensors:
             continue

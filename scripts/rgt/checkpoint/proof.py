@@ -82,8 +82,7 @@ def _read_manifest(path: Path, found: Survey, expected: Expected) -> None:
 def compare(artifact: Artifact, expected: Expected) -> Iterator[Problem]:
     step = artifact.layout.facts.get("step")
     if step is not None and step != expected.steps.get(artifact.path, step):
-        message = f"is of step {step}, {index.INDEX} says {expected.steps[artifact.path]}"
-        yield Problem("step", "error", message)
+        yield Problem("step", "error", f"is of step {step}, {index.INDEX} says {expected.steps[artifact.path]}")
     for source, sha256, size in expected.digests.get(artifact.path, ()):
         if size is not None and size != artifact.bytes:
             fix = "the copy is not finished, or the file changed since; pull it again"

@@ -88,6 +88,8 @@ def in_memory(data: bytes) -> Window:
 class Cursor:
     """A Window read forward through a buffer, at most `limit` bytes: a claim of an exabyte must not allocate one."""
 
+    what = "pickle"
+
     def __init__(self, window: Window, position: int, limit: int) -> None:
         self.window, self.end = window, min(window.length, position + limit)
         self.data, self._start, self.at = b"", position, 0  # the buffer, its place in the window, what of it was read
@@ -105,8 +107,8 @@ class Cursor:
     def _check(self, size: int, end: int) -> None:
         if size < 0 or size > end - self.tell():
             code = "malformed" if size < 0 else "truncated" if end == self.window.length else "bounds"
-            there = end - self.tell()
-            raise Broken(code, f"it ends too early: {size} bytes are wanted at byte {self.tell()}, {there} are there")
+            there = f"but only {end - self.tell()} remain"
+            raise Broken(code, f"not a whole {self.what}: expected {size} bytes at byte {self.tell()}, {there}")
 
     def read(self, size: int) -> bytes:
         """Exactly so many bytes, or Broken."""

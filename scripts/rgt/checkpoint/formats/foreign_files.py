@@ -29,6 +29,8 @@ _BLOCKS |= {29: (256, 56), 34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 
 
 
 class _Header(Cursor):
+    what = "header"
+
     def number(self, code: str = "Q") -> int:
         return int(struct.unpack(f"<{code}", self.read(struct.calcsize(code)))[0])
 
@@ -220,6 +222,8 @@ _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 class _Msgpack(Cursor):
     """Bytes and arrays stay in the file: they are Windows of it."""
+
+    what = "msgpack value"
 
     def __init__(self, window: Window, layout: Layout) -> None:
         super().__init__(window, 0, window.length)
