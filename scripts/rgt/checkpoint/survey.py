@@ -104,9 +104,9 @@ def _sort(found: Survey, path: Path) -> None:
             found.problems.append((path, Problem("unreadable", "error", f"cannot be read: {error.strerror}")))
         else:
             found.metadata[path.parent] = metadata
-            found.strangers += metadata.refused
-            problems = [*metadata.problems, *judge_names(metadata.refused, metadata.refused)]
-            found.problems += [(path, problem) for problem in problems]
+            strangers = metadata.layout.refused
+            found.strangers += strangers
+            found.problems += [(path, one) for one in (*metadata.layout.problems, *judge_names(strangers, strangers))]
             found.problems += dcp.lost_files(path.parent, metadata)
     elif names.is_partial_copy(name):
         message = "a copy that was not finished"

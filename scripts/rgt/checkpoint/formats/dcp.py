@@ -13,7 +13,7 @@ from rgt.checkpoint.formats import pickles, readers
 from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.formats.pickles import Call, Global
 from rgt.checkpoint.formats.torch_files import is_count, keys, numbers
-from rgt.checkpoint.layout import DTYPES, MAX_PROBLEMS, Broken, Layout, Problem
+from rgt.checkpoint.layout import DTYPES, Broken, Layout, Problem
 
 _OWN = "torch.distributed.checkpoint."
 _CLASSES = """
@@ -39,12 +39,7 @@ class Metadata:
     files: dict[str, list[Item]] = field(default_factory=dict)
     shapes: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # dtype and whole shape of each tensor
     chunks: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)  # names in its pickle that are not known
-
-    def missing(self, name: str, message: str) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(Problem("missing", "error", message, name))
+    layout: Layout = field(default_factory=lambda: Layout("distcp"))  # its problems, and the names in its pickle
 
 
 def read_metadata(path: Path) -> Metadata:
@@ -57,12 +52,12 @@ def read_metadata(path: Path) -> Metadata:
         pickle = pickles.read(Cursor(window, 0, pickles.MAX_PICKLE))
     finally:
         os.close(descriptor)
-    found, layout = Metadata(), Layout("distcp")
+    found = Metadata()
+    layout = found.layout
     pickles.judge(pickle, layout)
     layout.refused += [name for name in pickle.globals if name.startswith(_OWN) and name[len(_OWN) :] not in _CLASSES]
     if pickle.end != window.length:
         layout.error("trailing", f"{window.length - pickle.end} bytes follow the end of the pickle")
-    found.problems, found.refused = layout.problems, layout.refused
     entries = keys(pickle.root)
     described, stored = keys(entries.get("state_dict_metadata")), keys(entries.get("storage_data"))
     if not described or not stored:
@@ -127,10 +122,11 @@ def _check_chunks(found: Metadata) -> None:
     for (name, index), sizes in found.chunks.items():
         sums[name] = sums.get(name, 0) + math.prod(sizes)
         if (name, index) not in stored:
-            found.missing(name, f"its chunk at {list(index)[:8]} is stored in no file")
+            found.layout.error("missing", f"its chunk at {list(index)[:8]} is stored in no file", name)
     for name, (_, shape) in found.shapes.items():
         if sums.get(name, 0) != math.prod(shape):
-            found.missing(name, f"its chunks hold {sums.get(name, 0)} values, its shape needs {math.prod(shape)}")
+            message = f"its chunks hold {sums.get(name, 0)} values, its shape needs {math.prod(shape)}"
+            found.layout.error("missing", message, name)
 
 
 def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
