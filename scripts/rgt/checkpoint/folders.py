@@ -6,6 +6,7 @@ run directories (checkpoints_index.json, results.json).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -109,18 +110,10 @@ def _check_others(found: Survey) -> Problems:
     elif large:
         message = f"{len(large)} files that may hold weights are of unknown formats and were not checked"
         yield found.given, Problem("unknown", "warn", message, evidence=shown or None)
-    for path in found.zeroed:
-        if path.suffix in _TOKENIZERS and _is_blank(path):
-            yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")
-
-
-def _is_blank(path: Path) -> bool:
-    try:
-        with files.open_regular(path) as file:
-            data = file.read(_MAX_TEXT)
-    except (OSError, RgtError):
-        return False
-    return bool(data) and not data.strip(b"\0")
+    for path in (path for path in found.others if path.suffix in _TOKENIZERS):
+        with contextlib.suppress(OSError, RgtError), files.open_regular(path) as file:
+            if (head := file.read(256)) and not any(head) and not any(file.read(_MAX_TEXT)):
+                yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")
 
 
 # -- Hugging Face

@@ -1,24 +1,16 @@
-"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor.
-
-`compare_values` lays two checkpoints of one training side by side: what a few steps of an optimizer cannot have done.
-"""
+"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor."""
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
 from rgt.checkpoint.formats.container import Window
 from rgt.checkpoint.layout import (
     FILE,
-    Artifact,
     Layout,
     Problem,
-    Tensor,
     is_counter,
     is_mask,
     may_be_data,
@@ -31,10 +23,6 @@ from rgt.checkpoint.tensor_values import Pass, Segment, Tally
 MAX_ABS = 1e6
 _SHOWN = 20  # findings of one code per file; the rest is counted
 _NAMED = 5
-_BLOCK = 16 << 10  # bytes that are compared at each of three places
-_ALIKE, _UNLIKE = 0.9, 0.3  # correlation: of most tensors, and of one that stands out
-_FEWEST = 256  # values of a block that can be compared
-_CODES = {"float32": "f4", "float64": "f8", "float16": "f2", "bfloat16": "u2"}
 
 
 def judge_values(
@@ -151,54 +139,3 @@ def bounded(problems: list[Problem]) -> Iterator[Problem]:
         if count > _SHOWN:
             severity = max((p.severity for p in problems if p.code == code), key=("info", "warn", "error").index)
             yield Problem(code, severity, f"{count - _SHOWN} more of the same")
-
-
-# -- against a good checkpoint of the same training
-
-
-def compare_values(good: list[Artifact], new: list[Artifact]) -> Iterator[Problem]:
-    """Most tensors of a later checkpoint still look like before; one that does not was damaged or is another's."""
-    before = {tensor.name: (artifact, tensor) for artifact in good for tensor in _comparable(artifact)}
-    alike: list[tuple[float, str]] = []
-    for artifact in new:
-        for tensor in _comparable(artifact):
-            old_artifact, old = before.get(tensor.name, (artifact, tensor))
-            if old is not tensor and (old.shape, old.dtype) == (tensor.shape, tensor.dtype):
-                alike.append((_least_alike(old_artifact, old, artifact, tensor), tensor.name))
-    known = [value for value, _ in alike if math.isfinite(value)]
-    if len(known) < 3 or statistics.median(known) < _ALIKE:
-        return  # too far apart to say anything
-    for value, name in alike:
-        if value < _UNLIKE:
-            message = f"is unlike the expected one (correlation {value:.2f}), while most are alike"
-            yield Problem("changed", "error", f"{message}: no training step did that", where=name)
-
-
-def _comparable(artifact: Artifact) -> Iterator[Tensor]:
-    for tensor in artifact.layout.tensors:
-        if tensor.source == FILE and tensor.role == "weight" and tensor.rank > 1 and tensor.dtype.name in _CODES:
-            yield tensor
-
-
-def _least_alike(old_artifact: Artifact, old: Tensor, artifact: Artifact, tensor: Tensor) -> float:
-    """Correlation at the beginning, the middle and the end; infinite where nothing can be compared."""
-    import numpy as np
-
-    least = math.inf
-    for share in (0.0, 0.5, 1.0):
-        one, other = _values(old_artifact, old, share), _values(artifact, tensor, share)
-        if len(one) == len(other) >= _FEWEST and one.std() > 0:
-            least = min(least, float(np.corrcoef(one, other)[0, 1]) if other.std() else 0.0)
-    return least
-
-
-def _values(artifact: Artifact, tensor: Tensor, share: float) -> Any:
-    import numpy as np
-
-    size = min(_BLOCK, tensor.extent) // 8 * 8
-    with open(artifact.path, "rb") as file:
-        file.seek(tensor.start + int((tensor.extent - size) * share) // 8 * 8)
-        data = np.frombuffer(file.read(size), f"{'>' if tensor.big_endian else '<'}{_CODES[tensor.dtype.name]}")
-    if tensor.dtype.name == "bfloat16":
-        data = (data.astype("u4") << 16).view("f4")
-    return np.nan_to_num(data.astype("f8"))

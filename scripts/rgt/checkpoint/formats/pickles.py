@@ -340,7 +340,7 @@ _READERS: dict[str, Callable[[Cursor], Any]] = {
     "BINBYTES8": functools.partial(_read_bytes, width=8, kind=bytes),
     "BYTEARRAY8": functools.partial(_read_bytes, width=8, kind=bytearray),
 }
-_OPCODES = {
+_OPCODES: dict[int, tuple[str, Any]] = {
     ord(opcode.code): (opcode.name, _READERS.get(opcode.name, opcode.arg and opcode.arg.reader))
     for opcode in pickletools.opcodes
 }

@@ -206,7 +206,7 @@ def read_pickle(window: Window) -> Layout:
 def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
     """magic, protocol, system, object, storage keys: five pickles; then each storage as its count and its bytes."""
     layout.format = "torch-legacy"
-    parts = []
+    parts: list[Any] = []
     for _ in range(4):
         pickle = _read_pickle(window, at, layout, sources=True)
         at, parts = pickle.end, [*parts, pickle.root]
