@@ -63,8 +63,10 @@ def read_metadata(path: Path) -> Metadata:
     if not described or not stored:
         raise Broken("malformed", "not the metadata of a checkpoint: it lists no tensors")
     planned = keys(entries.get("planner_data"))
-    if planned and any(not _is_path(path, name) for name, path in planned.items()):
-        raise Broken("malformed", "the metadata's paths into the state are not those of its names")
+    for name, path in planned.items():  # ("model", "layers", 0, "weight") of model.layers.0.weight
+        parts = path if isinstance(path, tuple) and all(isinstance(part, (str, int)) for part in path) else ()
+        if ".".join(map(str, parts)) != name:
+            raise Broken("malformed", "the metadata's paths into the state are not those of its names")
     for name, entry in described.items():
         _describe(found, name, entry)
     if pickle.keys - {f"{_OWN}metadata.MetadataIndex"}:  # of torch's classes there it alone can be hashed
@@ -107,12 +109,6 @@ def _are_properties(state: tuple[Any, ...]) -> bool:
     flags = len(state) in (5, 6) and isinstance(state[2], bool) and isinstance(state[4], bool)
     known = isinstance(state[3], Call) and state[3].dotted.endswith("_MEM_FORMAT_ENCODING")
     return flags and known and state[3].arguments in ((0,), (1,), (2,))
-
-
-def _is_path(path: Any, name: Any) -> bool:
-    """("model", "layers", 0, "weight") of model.layers.0.weight"""
-    parts = path if isinstance(path, tuple) else ()
-    return all(isinstance(part, (str, int)) for part in parts) and ".".join(map(str, parts)) == name
 
 
 def _check_chunks(found: Metadata) -> None:

@@ -215,20 +215,15 @@ class Machine:
         self.reduce(None, made=True)
         self.top().pairs = keywords if isinstance(keywords, dict) and keywords else None
 
-    def old_object(self, _: Any) -> None:
+    def old_object(self, argument: str | None) -> None:
+        """OBJ has the class behind the mark, INST in its argument."""
         values = self.to_mark()
+        if argument:
+            self.push(self.global_(*argument.partition(" ")[::2]))  # push counts what comes onto the stack
+            values.insert(0, self.pop())
         if not values:
             raise Broken("malformed", "the pickle makes an object of nothing")
         self.call(values[0], tuple(values[1:]))
-
-    def instance(self, argument: str) -> None:
-        arguments = tuple(self.to_mark())
-        self.push(self.global_(*argument.partition(" ")[::2]))  # push counts what comes onto the stack
-        self.call(self.pop(), arguments)
-
-    def stack_global(self, _: Any) -> None:
-        name = self.pop()
-        self.push(self.global_(self.pop(), name))
 
     def new_dict(self, _: Any) -> None:
         values = self.to_mark()
@@ -307,10 +302,9 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
     "POP_MARK": lambda machine, _: machine.to_mark(),
     "DUP": _pushes(lambda machine, _: machine.top()),
     "GLOBAL": _pushes(lambda machine, argument: machine.global_(*argument.partition(" ")[::2])),
-    "STACK_GLOBAL": Machine.stack_global,
+    "STACK_GLOBAL": _pushes(lambda machine, _: machine.global_(*(machine.pop(), machine.pop())[::-1])),
     "NEWOBJ_EX": Machine.new_object_ex,
-    "INST": Machine.instance,
-    "OBJ": Machine.old_object,
+    **dict.fromkeys(("INST", "OBJ"), Machine.old_object),
     "BUILD": Machine.build,
     "PERSID": Machine.persistent,
     "BINPERSID": lambda machine, _: machine.persistent(machine.pop()),
@@ -410,7 +404,9 @@ def read(cursor: Cursor) -> Machine:
             if name == "FRAME":
                 frame = end + int(argument or 0)
                 continue
-            if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, end - begin - 1)):
+            # 010 is 8 in C and 10 in Python; True and False are written as 01 and 00
+            odd = name == "INT" and not isinstance(argument, bool) and end - begin - 2 != len(str(argument))
+            if odd or (name == "PROTO" and int(argument or 0) > 5):
                 raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
             if name not in ACTIONS:
                 raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
@@ -444,11 +440,6 @@ def _take_array(machine: Machine, cursor: Cursor) -> None:
     if made.state.get("numpy_array_alignment_bytes") is not None:
         cursor.read(cursor.read(1)[0])
     made.items = [cursor.take(math.prod(shape) * dtype.size)]
-
-
-def _is_odd(number: Any, length: int) -> bool:
-    """010 is 8 in C and 10 in Python. True and False are written as 01 and 00."""
-    return number is not True and number is not False and length != len(str(number)) + 1
 
 
 def judge(pickle: Machine, layout: Layout, script: bool = False) -> None:
