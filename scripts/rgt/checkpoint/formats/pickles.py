@@ -360,7 +360,8 @@ def _run_plain(machine: Machine, cursor: Cursor, frame: int) -> None:
     """The opcodes in the buffer up to one that needs more: of a state dict nearly all, a million of them."""
     data, push = cursor.ahead(_AT_ONCE), machine.stack.append
     at = cursor.at
-    limit = min(len(data), at + _AT_ONCE, at + frame - cursor.tell() if frame >= 0 else len(data))
+    # the opcode that a frame ends with is not plain: whether it ends there is to be looked at
+    limit = min(len(data), at + _AT_ONCE, at + frame - cursor.tell() - 1 if frame >= 0 else len(data))
     while at <= limit - 5 and (plain := _PLAIN[data[at]]):
         width, signed, action = plain
         behind = at + 1 + width
@@ -386,7 +387,6 @@ def read(cursor: Cursor) -> Machine:
         while True:
             _run_plain(machine, cursor, frame)
             begin = cursor.tell()
-            frame = -1 if begin == frame else frame
             code = cursor.read(1)
             if code[0] not in _OPCODES:
                 raise ValueError(f"opcode {code!r} unknown")
