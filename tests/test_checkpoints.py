@@ -205,7 +205,7 @@ def running_code(_: bytes) -> bytes:
     return target.getvalue()
 
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "truncated": truncated,
     "one bit": one_bit,
     "code": running_code,
