@@ -167,9 +167,8 @@ def foreign(
         text = re.sub(rf"\b{own}(?=\s*\()", name, text)
     ticks = "`" in text and language in ("perl", "ruby", "php")  # there they start what they hold
     code, text = text, awk_starts(text) if awk else text
-    for match in (
-        re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if ticks or LIKE.runs_programs.search(text) else ()
-    ):
+    started = ticks or LIKE.runs_programs.search(text)
+    for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if started else ():
         literals = [_bare(one, stdin) for one in re.findall(_LITERAL, match[0])]
         first = literals[0].split()
         if not first or not (guard.knows(first[0]) or first[0] in STARTS):
@@ -182,10 +181,8 @@ def foreign(
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
     text = code
     deletes(guard, text, state, language, arguments or [])
-    for match in [
-        *LIKE.writing_call.finditer(text),
-        *(LIKE.r_writes.finditer(text) if language[:1] == "R" else ()),
-    ]:
+    written = [*LIKE.writing_call.finditer(text), *(LIKE.r_writes.finditer(text) if language[:1] == "R" else ())]
+    for match in written:
         path = next(one for one in match.groups() if one)
         guard.overwrite(_bare(path), state, ["code", match[0][:80]])
     for match in re.finditer(_LITERAL, text):
@@ -215,60 +212,39 @@ def _bare(literal: str, stdin: str = "") -> str:
 
 
 def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    if words[0] in ("npm", "yarn", "pnpm"):
-        package(guard, words, state)
-        return
-    if usual := PROGRAMS["task files"].get(words[0]):
-        names = option(words[1:], "-t", "--taskfile", "-f", "--noxfile", "--snakefile") or usual
-        told = operands(words[1:], "-t -d -f -j -c --taskfile --dir --cores")[:VALUES]
-        tasks(guard, names, [one for one in told if one not in ("run", "r")], state)
-        return
+    """make TARGET, npm run NAME, task NAME: what the runner's file says there, with the values that the line gives."""
     inner = state.copy()
-    inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
-    given = option(words[1:], "-f", "--file", "--makefile", "--justfile")
-    usual = "justfile Justfile" if words[0] == "just" else "GNUmakefile makefile Makefile"
-    texts = [stdin] if given in ("-", "/dev/stdin") else [guard.content(n, inner) for n in (given or usual).split()]
-    text = next((text for text in texts if not text.startswith("\ue001")), "")
-    for names in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", text):
-        paths = [one.strip("'\"") for name in names.split() for one in guard.glob(name, inner)]
-        text += "".join("\n" + guard.content(path, inner) for path in paths)
-    rules = read_rules(text.replace("\\\n", " "))
-    values = {"RM": "rm -f", "MAKE": "make", **dict(LIKE.make_variable.findall(text))}
-    told = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
-    values.update(dict(word.split("=", 1) for word in told if "=" in word))
-    targets = [word for word in told if "=" not in word] or list(rules)[:1]
-    while targets:
-        needs, lines = rules.pop(targets.pop(), ([], []))  # each runs once
-        targets += needs
-        for line in lines:
+    inner.cwd = inner.path(option(words[1:], "-C", "--directory", "--prefix", "--dir") or ".").rstrip("/")
+    given = option(words[1:], *WORDS["task file options"]) or PROGRAMS["task files"][words[0]]
+    inner.files[inner.path("-")] = inner.files[inner.path("/dev/stdin")] = stdin
+    told = operands(words[1:], f"-C -j -d -c --directory --prefix --dir --cores {' '.join(WORDS['task file options'])}")
+    values = dict(word.split("=", 1) for word in told if "=" in word)
+    targets = [word for word in told if "=" not in word and word not in ("run", "r", "run-script")][:VALUES]
+    tasks(guard, given, targets, inner, values)
+
+
+def tasks(guard: Walker, names: str, targets: list[str], state: State, given: dict[str, str]) -> None:
+    """What a runner's file says at and below the name of a task: lines of a recipe, rows of YAML, a function's code."""
+    texts = [text for name in names.split() if not (text := guard.content(name, state)).startswith("\ue001")]
+    for paths in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", texts[0] if texts else ""):
+        texts += [guard.content(one.strip("'\""), state) for path in paths.split() for one in guard.glob(path, state)]
+    text = "\n".join(texts).replace("\\\n", " ")
+    values = {"RM": "rm -f", "MAKE": "make", **dict(LIKE.make_variable.findall(text)), **given}
+    first = (
+        re.findall(r"(?m)^(\w[\w.-]*)[^\n:=]*:(?!=)", text)[:1] if "akefile" in names or "ustfile" in names else ["all"]
+    )
+    for target in (wanted := list(targets or first)):
+        for number, (key, value) in enumerate(block(text, target)):
+            needs = number == 0 or key in ("task", "deps", "depends", "depends_on")
+            needed = [*re.findall(r"[\w:.-]+", value if needs else ""), f"pre{target}", f"post{target}"]
+            wanted += [one for one in needed if one not in wanted and len(wanted) < VALUES]  # while they are walked
             for _ in range(3):  # values that name values
-                line = re.sub(r"\$[({](\w+)[)}]|\{\{\s*(\w+)\s*\}\}", lambda m: values.get(m[1] or m[2], ""), line)
-            guard.script(line.replace("$$", "$"), inner.copy())
-
-
-def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Target -> what it needs, and its lines."""
-    rules: dict[str, tuple[list[str], list[str]]] = {}
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line[:1] in ("\t", " ") and line.strip():
-            lines.append(line.strip().lstrip("@-+"))
-        elif match := re.match(r"([^#\s:=][^:=]*)::?(?!=)([^=]*)$", line) or LIKE.just_recipe.match(line):
-            lines = []
-            for name in match[1].split() if line[0] != "." else []:  # .PHONY: says nothing
-                rules[name] = (match[2].split(), lines)
-    return rules
-
-
-def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
-    """What a runner's file says at and below the name of a task: rows of YAML and TOML, or a function's code."""
-    for target in (wanted := list(targets or ["all"])):
-        for key, value in block(guard, names, target, state):
-            guard.script(value if key in _COMMANDS else "", state.copy())
-            needed = re.findall(r"[\w:.-]+", value) if key in ("task", "deps", "depends", "depends_on") else []
-            wanted += [one for one in needed if one not in wanted]  # while they are walked
-    texts = [guard.content(name, state) for name in names.split() if not name.endswith((".yml", ".yaml", ".toml"))]
-    for head, body in re.findall(r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", "\n".join(texts)):
+                value = re.sub(r"\$[({](\w+)[)}]|\{\{\s*(\w+)\s*\}\}", lambda m: values.get(m[1] or m[2], m[0]), value)
+            guard.script(value.lstrip("@-+").replace("$$", "$") if key in _COMMANDS else "", state.copy())
+    code = "\n".join(guard.content(name, state) for name in names.split() if name.endswith(".py") or "." not in name)
+    for head, body in re.findall(
+        r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", code if "akefile" not in names else ""
+    ):
         if not targets or any(re.search(rf"\b{re.escape(one)}\b", head) for one in targets):
             walk_python(guard, head + body, state, [], is_script=True)
             foreign(guard, head + body, state)
@@ -277,11 +253,11 @@ def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
 _COMMANDS = {"", "cmd", "cmds", "command", "entrypoint", "shell", "run"}
 
 
-def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str, str]]:
-    """Of YAML or TOML what stands at and below a title: key and value, a list's `- value` without a key."""
-    texts = [guard.content(name, state) for name in names.split()]
-    text = next((text for text in texts if not text.startswith("\ue001")), "")
-    match = re.search(rf"(?m)^([ \t]*){re.escape(title)}[ \t]*[:=](.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*)", text)
+def block(text: str, title: str) -> list[tuple[str, str]]:
+    """Of a recipe, YAML, JSON or TOML what stands at and below a title: key and value, a plain line without a key."""
+    text = re.sub(r"(?<=[{,])\s*(?=\"[\w:-]+\"\s*:)", "\n", text)
+    name = rf"[\"']?{re.escape(title)}[\"']?(?:[ \t][^:\n]*)?"
+    match = re.search(rf"(?m)^([ \t]*){name}[ \t]*[:=](?!=)(.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*)", text)
     match = match or re.search(rf"(?m)^\[([\w.]+\.)?{re.escape(title)}\]\n((?:[^\[\n].*(?:\n|$))*)", text)  # TOML
     rows = []
     for line in match[2].split("\n") if match else []:
@@ -289,7 +265,8 @@ def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str
         if value.startswith("["):  # ["rm", "-rf", "/runs"]
             rows += [(key or "", " ".join(re.findall(r"[\w./:*~${}-]+", value)))]
         else:
-            rows.append((key or "", value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] else value))
+            quoted = re.fullmatch(r"([\"'])(.*)\1,?", value)
+            rows.append((key or "", quoted[2].replace('\\"', '"') if quoted else value))
     return rows
 
 
@@ -307,22 +284,10 @@ def compose(guard: Walker, words: list[str], state: State) -> None:
     rest = [one for one in operands(words[1:], "-f --file -p --project-name -e -v") if one != "compose"]
     usual = "compose.yaml compose.yml docker-compose.yml docker-compose.yaml"
     for service in rest[1:2] if rest[:1] == ["run"] else rest[1:] if rest[:1] == ["up"] else []:
-        rows = block(guard, option(words, "-f", "--file") or usual, service, state)
+        texts = [guard.content(name, state) for name in (option(words, "-f", "--file") or usual).split()]
+        rows = block(next((text for text in texts if not text.startswith("\ue001")), ""), service)
         there = state.elsewhere()
         volumes = [one for key, value in rows if key in ("", "volumes") for one in value.split() if ":" in one]
         there.mounts = mounts(["run", *(word for one in volumes for word in ("-v", one))], state)
         for key, value in rows:
             guard.script(value if key in _COMMANDS - {""} and there.mounts else "", there.copy())
-
-
-def package(guard: Walker, words: list[str], state: State) -> None:
-    import json
-
-    rest = operands(words[1:], "--prefix -w --workspace -C --dir --cwd --filter")
-    try:
-        scripts = dict(json.loads(guard.content("package.json", state))["scripts"])
-    except (ValueError, KeyError, TypeError):
-        scripts = {}
-    name = next((word for word in rest if word not in ("run", "run-script")), "")
-    for key in (f"pre{name}", name, f"post{name}"):
-        guard.script(str(scripts.get(key, "")), state.copy())

@@ -69,8 +69,8 @@ class _Like:
         return re.sub(r"<(\w+)>", lambda match: self.texts.get(match[1], match[0]), self.texts[name])
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
-        self.__dict__[name] = re.compile(self.text(name))
-        return self.__dict__[name]
+        compiled = self.__dict__[name] = re.compile(self.text(name))
+        return compiled
 
 
 __all__ = ["LIKE", "PROGRAMS", "WORDS", "Regex", "re", "read_json"]
