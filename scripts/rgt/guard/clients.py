@@ -266,8 +266,7 @@ def made_here(words: list[str], state: State) -> bool:
     verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start")]
     named = values_of(words, "--name", "--profile")
     if "compose" in words[0] or words[1:2] == ["compose"]:
-        given = [one for one in operands(words[1:], "-f --file -p -t") if one != "compose"]
-        return given[:1] in (["restart"], ["stop"]) and given[1:] != [] and WORDS["side services"].issuperset(given[1:])
+        return False
     if verbs:
         rest = operands(words[verbs[0] + 1 :], "--image --restart")
         names = named or (rest[:1] if words[verbs[0]] == "run" else rest[:2][-1:])

@@ -61,8 +61,6 @@ def queries(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """The SQL that a client is given, without what only asks and without drops of what it created before."""
     named = values_of(words, "-f", "--file") + LIKE.sql_script.findall(f"{' '.join(words[1:])}\n{stdin}")
     files = [guard.content(path, state) for path in named]
-    for paths in LIKE.sql_output.findall(" ".join([*words[1:], stdin, *files])):  # COPY ... TO 'x', .output x
-        guard.overwrite("".join(paths), state, words)
     told = " ".join(LIKE.sql_question.sub("", text) for text in [*words[1:], stdin, *files])
     for match in LIKE.sql_creates.finditer(told):
         own = rf"(?i)\bdrop\s+{match[1]}\s+(?:if\s+exists\s+)?[\"`]?{re.escape(match[2])}\b"
@@ -93,8 +91,6 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             merge(guard, old, there, state, words)
         if not state.remote and os.path.isfile(old) and os.path.getsize(old) < SCRIPT:
             guard.written(there, guard.content(old, state), state)
-        if "bin/" in source and guard.knows(os.path.basename(source)):  # cp /bin/rm x; ./x -rf runs
-            state.aliases[os.path.basename(there)] = os.path.basename(source)
         # `mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here
         if (moves or (links and has_flag(words[1:], "-s", "--symbolic"))) and guard.precious.lost(old, state.remote):
             state.links[there.rstrip("/") + "/" * links] = old
@@ -204,33 +200,24 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None
         guard.script(" ".join(word for word in rest[rest.index("foreach") + 1 :] if word != "--recursive"), inner)
     elif verb in ("rebase", "difftool"):
         guard.script(option(rest, "-x", "--exec", "--extcmd") or "", inner)
-    elif verb in ("ls-files", "status", "clean") and (listed := git_lists(guard, verb, rest, inner)):
-        return listed
+    elif verb == "ls-files" and not state.remote:
+        return git_lists(guard, rest, inner)
     else:
         git_removes(guard, words, verb, rest, inner, settings.get("clean.requireforce") == "false")
     return None
 
 
-def git_lists(guard: Walker, verb: str, rest: list[str], state: State) -> str:
+def git_lists(guard: Walker, rest: list[str], state: State) -> str:
     """Names of files: of ls-files without -o those that are surely tracked, which results are not."""
-    short = verb == "status" and has_flag(rest, "-s", "--porcelain", "--short")
-    if state.remote or not (verb == "ls-files" or short or (verb == "clean" and has_flag(rest, "-n", "--dry-run"))):
-        return ""
     named = [path for one in operands(rest, "-e -x --exclude") for path in guard.glob(one, state)]
-    if verb == "ls-files":
-        paths = named or outputs.matches(guard, ".", outputs.Expression(["-type", "f", "!", "-path", "*.git/*"]), state)
-        others = named or has_flag(rest, "-o", "-i", "--others", "--ignored")
-        rows = [one.removeprefix("./") for one in paths if others or not guard.precious.lost(state.path(one), False)]
-    else:
-        sign = "?? " if short else "Would remove "
-        rows = [sign + name for name, _ in guard.precious.entries(state.cwd) if name != ".git"]
+    paths = named or outputs.matches(guard, ".", outputs.Expression(["-type", "f", "!", "-path", "*.git/*"]), state)
+    others = named or has_flag(rest, "-o", "-i", "--others", "--ignored")
+    rows = [one.removeprefix("./") for one in paths if others or not guard.precious.lost(state.path(one), False)]
     return "".join(row + ("\0" if has_flag(rest, "-z") else "\n") for row in rows)
 
 
 def history(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """git filter-repo --invert-paths --path x, bfg: what leaves the history leaves the work tree, too."""
-    for text in values_of(words, "--index-filter", "--tree-filter"):
-        guard.script(text.replace("--cached", ""), state.copy())
     named = values_of(words, "--path", "--path-glob", "--delete-folders", "--delete-files")
     guard.lose([one.strip("{}") for one in named], state, words, "drops from the history")
 

@@ -17,8 +17,6 @@ from rgt.guard.quick_start import LIKE, PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import STARTS, Walker, mounts
 from rgt.guard.word_expansion import VALUES, State
 
-_VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
-
 
 def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     name = words[0]
@@ -26,8 +24,6 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
         executes = name not in ("jupyter", "jupytext") or not {"execute", "run", "--execute"}.isdisjoint(words)
         named = [word for word in words[1:] if word.endswith(".ipynb")] if executes else []
         words, name = ["ipython", *named[:1]], "ipython" if named else ""
-    if name == "xonsh":  # of both kinds
-        guard.run(["sh", *words[1:]], state.copy(), stdin)
     if name in ("torchrun", "accelerate", "deepspeed"):  # their own options stand before the script
         words = ["python", *words[next((i for i, word in enumerate(words) if word.endswith(".py")), len(words)) :]]
     if words[0].startswith(("py", "ipython", "xonsh")):
@@ -73,8 +69,6 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             # cProfile, trace, torch.distributed.run: they run what they are given
             rest = rest[inner[0] :] if inner else [module if folder else f"{module}.py", *rest[1:]]
             break
-        if word in _VALUED and rest:
-            rest.pop(0)
     if rest and rest[0] != "-":
         folder = os.path.isdir(state.path(rest[0])) and rest[0] != ""
         text = guard.content(f"{rest[0]}/__main__.py" if folder else rest[0], state)

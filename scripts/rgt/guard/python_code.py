@@ -12,7 +12,6 @@ import textwrap
 
 from rgt.guard.clients import ENDS, empties, is_ending_call, request
 from rgt.guard.precious_paths import OWN, marker
-from rgt.guard.python_options import Choices, texts
 from rgt.guard.quick_start import LIKE, WORDS, re
 from rgt.guard.shell_walk import Walker, decoded
 from rgt.guard.word_expansion import MATCHES, VALUES, State
@@ -22,18 +21,16 @@ Values = list[str]
 
 def walk(guard: Walker, text: str, state: State, arguments: Values, is_script: bool) -> None:
     tree = ast.parse(textwrap.dedent(text))
-    choices = Choices(tree, arguments)
-    tree.body = [one for one in tree.body if getattr(one, "name", "") not in choices.unchosen]
-    _Reader(guard, state, choices, is_script).read(tree)
+    _Reader(guard, state, arguments, is_script).read(tree)
 
 
 class _Reader(ast.NodeVisitor):
-    def __init__(self, guard: Walker, state: State, choices: Choices, is_script: bool) -> None:
+    def __init__(self, guard: Walker, state: State, arguments: Values, is_script: bool) -> None:
         self.guard, self.state, self.is_script = guard, state, is_script
         self.values: dict[str, Values] = {}
         self.names: dict[str, str] = {}  # import aliases, and what made a variable
         self.imported: set[str] = set()  # libraries
-        self.choices, self.given = choices, choices.arguments
+        self.given = arguments
         self.options: dict[str, Values] = {"argv": self.given}  # of argparse and click: given, or the default
         self.functions: dict[str, list[str]] = {}  # own functions and their parameters
 
@@ -60,7 +57,7 @@ class _Reader(ast.NodeVisitor):
             held = [one for one in own if one.endswith(tuple(first))]
             self.values[node.func.value.id] = held or [f"*{ending}" for ending in first]
         if last in ("add_argument", "option", "argument", "Option"):  # add_argument("--dir", default="runs")
-            names = texts(node.args)
+            names = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
             given = [self.given[i + 1] for i, word in enumerate(self.given[:-1]) if word in names]
             given += [word.split("=", 1)[1] for word in self.given if word.split("=")[0] in names and "=" in word]
             default = next((self.of(k.value) for k in node.keywords if k.arg == "default"), [])
@@ -82,17 +79,6 @@ class _Reader(ast.NodeVisitor):
     def visit_For(self, node: ast.For) -> None:
         self.bind(node.target, node.iter)
         self.generic_visit(node)
-
-    def visit_If(self, node: ast.If) -> None:
-        answer = self.choices.answered(node.test)
-        for one in [node.test, *(node.body if answer is not False else [])]:
-            self.visit(one)
-        for one in node.orelse if not answer else []:
-            self.visit(one)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        if node.name not in self.choices.unchosen:
-            self.generic_visit(node)
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         for one in node.generators:
@@ -241,8 +227,6 @@ class _Reader(ast.NodeVisitor):
         first = self.of(node.args[0]) if node.args else next((self.of(k.value) for k in node.keywords), [])
         self.learn(node, last, own, first)
         base = name.split(".")[0].split("(")[0]
-        if name in self.choices.patched:
-            return
         if last in WORDS["python maps"] and node.args:  # map(shutil.rmtree, paths)
             self.visit_Call(ast.Call(func=node.args[0], args=node.args[1:], keywords=[]))
         elif base in WORDS["sdk clients"]:

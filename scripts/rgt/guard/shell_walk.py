@@ -218,7 +218,7 @@ class Walker(Expander):
             following = node.nodes[i + 1 :]
             if state.left and following and self.forks < FORKS:
                 self.forks += 1
-                if "e" not in state.options or following[0].joint == "||":
+                if not state.stops or following[0].joint == "||":
                     there = state.copy()  # `cd missing; rm -rf *`: what follows runs in the folder before
                     there.cwd, there.left, there.status = there.left, "", False
                     self.sequence(Node("seq", following), there, stdin)
@@ -378,10 +378,6 @@ def decoded(text: str, encoding: str = "utf-8") -> str:
 
     try:
         raw = base64.b64decode("".join(text.split()) + "==")
-        if raw[:2] == b"\x1f\x8b" or raw[:1] == b"x":  # gzip, zlib; what unpacks it gives back what it gets
-            import zlib
-
-            raw = zlib.decompressobj(47).decompress(raw, TEXT) if raw[1:2] in b"\x8b\x01\x5e\x9c\xda" else raw
         return raw.decode(encoding, "replace")
     except Exception:  # of base64 or zlib
         return marker("base64")

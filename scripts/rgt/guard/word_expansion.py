@@ -56,7 +56,7 @@ class State:
         self.hoped: list[str] = []  # the same, if their mkdir succeeded: as far as && goes
         self.left = ""  # the folder of the last cd, when it cannot succeed: there is no such place
         self.quoted: set[str] = set()  # words of this command with a * in quotes: a name, not a pattern
-        self.options = ""  # e, u: of set -eu
+        self.stops = False  # at the first command that fails: set -e
 
     def copy(self) -> State:
         twin = State(self.cwd, {}, self.home)
@@ -157,7 +157,7 @@ class Expander:
         value = state.variables.get(name)
         return value if isinstance(value, list) else [self.variable(name, state)]
 
-    def variable(self, name: str, state: State, strict: bool = True) -> str:
+    def variable(self, name: str, state: State) -> str:
         if name.isdigit():
             number = int(name)
             known = [str(state.variables.get("0", "sh")), *state.arguments]
@@ -170,8 +170,6 @@ class Expander:
             return state.cwd
         value = state.variables.get(name, " " if name == "IFS" else None)
         if value is None:
-            if strict and "u" in state.options and self.is_unset(name, state):
-                raise Aborted
             return marker("$!" if name == "!" else name)
         return value if isinstance(value, str) else (value[0] if value else "")
 
@@ -188,7 +186,7 @@ class Expander:
         indirect, _, name, index, rest = match.groups()
         if index and index not in "@*":
             return marker(name)
-        value = self.variable(name, state, strict=not re.match(r":?[-=+?]", rest))
+        value = self.variable(name, state)
         if indirect:
             value = self.variable(value, state) if re.fullmatch(r"\w+", value) else marker(name)
         return self.modified(value, rest, name, state) if rest else value

@@ -46,9 +46,7 @@ def cd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 def set_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """bash: the arguments; fish: `set name value`."""
-    short = re.findall(r"(?:^| )-([a-z]+)|(errexit|nounset)", " ".join(words[1:]))
-    state.options += "".join({"errexit": "e", "nounset": "u"}.get(long, letters) for letters, long in short)
-    state.options = "" if any(word.startswith("+") for word in words[1:]) else state.options
+    state.stops = (state.stops or has_flag(words[1:], "-e")) and "+e" not in words
     rest = [word for word in words[1:] if not re.fullmatch(r"[-+][a-zA-Z]*", word)]
     if "--" in words:
         state.arguments = words[words.index("--") + 1 :]
@@ -104,9 +102,6 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if how == "run":
         rest = rest[rest.index("run") + 1 :] if "run" in rest[:3] else []
     rest = after_options(rest, valued, skip)
-    if words[0].startswith("salt"):  # salt '*' file.remove PATH, system.reboot, cmd.run TEXT
-        module = "".join(after_options(words[1:], valued, skip - 1)[:1])
-        rest = [*PROGRAMS["salt modules"].get(module, "").split(), *rest]
     if how == "@":
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     while rest and words[0] in ("sudo", "doas", "env") and re.match(r"[A-Za-z_]\w*=", rest[0]):
