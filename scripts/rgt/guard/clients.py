@@ -64,9 +64,8 @@ def is_dry(words: list[str]) -> bool:
 
 def shows_only(script: str, arguments: list[str]) -> bool:
     """The line asks for a dry run, and the script names that option outside of its comments."""
-    asked = [
-        word.strip("-").partition("=")[0].replace("-", "[-_]?") for word in arguments if LIKE.dry_run.fullmatch(word)
-    ]
+    given = [word.strip("-").partition("=")[0] for word in arguments if LIKE.dry_run.fullmatch(word)]
+    asked = [one.replace("-", "[-_]?") for one in given]
     asked += [r"-n\b[^#\n]*(?:dry|preview|show|print)"] if "-n" in arguments else []
     return any(re.search(rf"(?mi)^[^#\n]*{one}", script) for one in asked)
 
@@ -105,10 +104,8 @@ def ended_by(words: list[str], known: bool) -> int:
         looks = looks or (len(named) > 1 and named[1] in WORDS["of a noun"])  # snapshot-create-as
         looks = looks and not (known and i == 1 and "-" in following and following.split("-")[0] in ENDS)  # aws backup
         named_so = word in LOOKS - WORDS["executes"] and THINGS.issuperset(parts(following))  # isi sync jobs cancel
-        if (
-            looks and following not in ENDS and not (named_so and "".join(words[i + 2 : i + 3]) in ENDS)
-        ):  # `mlflow run delete`: a noun
-            return -1
+        if looks and following not in ENDS and not (named_so and "".join(words[i + 2 : i + 3]) in ENDS):
+            return -1  # `mlflow run delete`: a noun
         ends = not ENDS.isdisjoint((*named[:2], *named[-1:]))  # delete-pod, BatchDeletePods, pod-delete
         noun = ([one for one in named if one not in ENDS] or before)[-1:]  # delete-bucket-policy, images delete
         if ends and (following in WORDS["of a noun"] or (noun and noun[0] in _SURELY_LIGHT)):  # gh release create
@@ -203,11 +200,9 @@ def told_lines(guard: Walker, words: list[str], state: State, stdin: str) -> Non
 def writes(guard: Walker, words: list[str], state: State) -> None:
     """A file that any program is told to write: -o FILE, download NAME --local-dir FOLDER; a disk: --rw=write."""
     for word in words[1:]:
-        if "/dev/" in word and (
-            LIKE.raw_write.search(" ".join(words)) or re.match(r"-*(?:of|out\w*|dest\w*|target)=", word)
-        ):
-            for path in re.split("[:,]", word.rpartition("=")[2]):
-                guard.overwrite(path if LIKE.device.match(path) else "/dev/null", state, words)
+        written = re.match(r"-*(?:of|out\w*|dest\w*|target)=", word) or LIKE.raw_write.search(" ".join(words))
+        for path in re.split("[:,]", word.rpartition("=")[2]) if "/dev/" in word and written else []:
+            guard.overwrite(path if LIKE.device.match(path) else "/dev/null", state, words)
     renames = words[0] == "aria2c" and not has_flag(words, "--allow-overwrite")  # x.1.pt, when x.pt is there
     if (target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile")) and not renames:
         into = option(words[1:], "--dir", "--output-dir", "--outdir", *["-d"] * (words[0] == "aria2c")) or ""
@@ -226,10 +221,6 @@ def writes(guard: Walker, words: list[str], state: State) -> None:
 def raw_request(guard: Walker, words: list[str]) -> bool:
     """az rest, gh api, oci raw-request, databricks api post: a client as the way to its platform's HTTP paths."""
     dotted = re.fullmatch(r"\w+(?:\.\w+)+", "".join(words[2:3]))  # openai api fine_tuning.jobs.cancel
-    if words[0] == "pvesh" and words[2:]:
-        method = {"create": "POST", "set": "PUT", "delete": "DELETE"}.get(words[1], "GET")
-        request(guard, method, f"https://pvesh{words[2]}", " ".join(words[3:]), words)
-        return True
     if not words[1:2] or words[1] not in ("rest", "api", "raw-request") or dotted:
         return False
     paths = operands(words[2:], "--method -X -m --http-method --body -b -f -F -H --url --uri --target-uri")
@@ -245,9 +236,8 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
     verbs = [one.split("|") for one in pattern if not one.startswith("-")]
     flags = [one.split("|") for one in pattern if one.startswith("-")]
-    valued = [
-        one[0].lower().partition("=") for one in flags if not has_flag(words, *one)
-    ]  # --mode=Complete, in two words
+    # --mode=Complete, in two words
+    valued = [one[0].lower().partition("=") for one in flags if not has_flag(words, *one)]
     given = [(option([word.lower() for word in words], name) or "", value) for name, _, value in valued]
     if any(not value or one != value for one, value in given):
         return None

@@ -241,9 +241,8 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         guard.lose(paths, state, words, "removes or overwrites", verb == "rm" and has_flag(rest, "-r"))
     elif verb == "worktree" and paths[:1] == ["remove"]:
         guard.lose(paths[1:], state, words, "removes")
-    elif verb == "stash" and (  # results are ignored files: they go until it is popped
-        has_flag(rest, "-a", "--all") or (has_flag(rest, "-u", "--include-untracked") and " drop" in guard.line)
-    ):
+    dropped = has_flag(rest, "-u", "--include-untracked") and " drop" in guard.line
+    if verb == "stash" and (dropped or has_flag(rest, "-a", "--all")):  # results are ignored files: they go with it
         guard.lose(["."], state, words, "stashes")
 
 
@@ -252,10 +251,8 @@ def output_wiped(guard: Walker, words: list[str], state: State, known: bool) -> 
     forces = LIKE.training.search(" ".join(words[:5]))  # --force of another program may mean anything
     starts = words[0] in STARTS and words[0] not in PROGRAMS["task files"]  # its words are another program's
     carries = words[0] in WORDS["buckets"] or any(w in WORDS["executes"] - {"x"} or "://" in w for w in words[1:])
-    asked = [
-        LIKE.erasing_option.fullmatch(word)
-        for word in ([] if starts or (known and carries) or is_dry(words) else words[1:])
-    ]
+    given = [] if starts or (known and carries) or is_dry(words) else words[1:]
+    asked = [LIKE.erasing_option.fullmatch(word) for word in given]
     things = [set(parts(one[1])) for one in asked if one and words[0] not in WORDS["tools"]]
     if any((known if not one else one & _ERASED) and not one & _SPARED for one in things):
         guard.act("path", f"{words[0]} is told to delete", words)

@@ -98,9 +98,8 @@ class Guard(Walker):
         if "/" in path or name.endswith((".sh", ".py", ".bash")):
             return self.file(path, words[1:], state, stdin, "")
         destroyers.unseen(self, path, words[1:], state)
-        if (name not in WORDS["data"] or words[1:2] in (["codespace"], ["cs"])) and not re.match(
-            r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name
-        ):
+        cmdlet = re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name)
+        if not cmdlet and (name not in WORDS["data"] or words[1:2] in (["codespace"], ["cs"])):
             wrappers.carried(self, words, state, stdin, known)
         return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
 

@@ -112,8 +112,6 @@ def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def decode(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """base64 -d, openssl base64 -d; nushell's `decode base64`; xxd -r -p; and what they make of known text."""
     if words[0] == "xxd":
-        if not has_flag(words[1:], "-r"):
-            return marker("xxd") if "\ue001" in stdin or not stdin else stdin.encode().hex() + "\n"
         digits = "".join(stdin.split())
         known = len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
         return bytes.fromhex(digits).decode("utf-8", "replace") if known else marker("xxd")
@@ -356,12 +354,6 @@ def fd_as_find(words: list[str]) -> list[str]:
     given = operands(rest, "-e -t -d -E --extension --type --max-depth --exclude --changed-before")
     pattern = "".join(given[:1])
     pattern = re.sub(r"\.\*|[.*]", "*", f"*{pattern.strip('^$')}*") if pattern and "-g" not in rest else pattern
-    tests = [
-        "-mindepth",
-        "1",
-        "-name",
-        pattern.replace("\\", "") or "*",
-        *(["-name", f"*.{ending}"] if ending else []),
-    ]
+    tests = ["-mindepth", "1", "-name", pattern.replace("\\", "") or "*", *["-name", f"*.{ending}"] * bool(ending)]
     action = ["-exec", *command, *(["{}"] if "{}" not in command else []), ";"] if command else []
     return ["find", *(given[1:] or ["."]), *tests, *action]

@@ -88,10 +88,8 @@ class Precious:
             return False  # a project, whatever else lies in it
         if here & RECORDS or any(LIKE.event_file.fullmatch(name) for name in here):
             return True
-        saved = any(
-            name.lower() in WEIGHTS or names.is_step_folder(name) if is_dir else names.is_checkpoint(name)
-            for name, is_dir in rows
-        )
+        saved = any(names.is_checkpoint(name) for name, is_dir in rows if not is_dir)
+        saved = saved or any(name.lower() in WEIGHTS or names.is_step_folder(name) for name, is_dir in rows if is_dir)
         return saved and any(name.endswith((".log", "metrics.csv", "config.json")) for name in here)
 
     def inside(self, path: str) -> str:

@@ -224,9 +224,8 @@ def tasks(guard: Walker, names: str, targets: list[str], state: State, given: di
         texts += [guard.content(one.strip("'\""), state) for path in paths.split() for one in guard.glob(path, state)]
     text = "\n".join(texts).replace("\\\n", " ")
     values = {"RM": "rm -f", "MAKE": "make", **dict(LIKE.make_variable.findall(text)), **given}
-    first = (
-        re.findall(r"(?m)^(\w[\w.-]*)[^\n:=]*:(?!=)", text)[:1] if "akefile" in names or "ustfile" in names else ["all"]
-    )
+    is_make = re.search(r"[mM]akefile|[jJ]ustfile", names)
+    first = re.findall(r"(?m)^(\w[\w.-]*)[^\n:=]*:(?!=)", text)[:1] if is_make else ["all"]
     for target in (wanted := list(targets or first)):
         for number, (key, value) in enumerate(block(text, target)):
             needs = number == 0 or key in ("task", "deps", "depends", "depends_on")
@@ -235,10 +234,8 @@ def tasks(guard: Walker, names: str, targets: list[str], state: State, given: di
             for _ in range(3):  # values that name values
                 value = re.sub(r"\$[({](\w+)[)}]|\{\{\s*(\w+)\s*\}\}", lambda m: values.get(m[1] or m[2], m[0]), value)
             guard.script(value.lstrip("@-+").replace("$$", "$") if key in _COMMANDS else "", state.copy())
-    code = "\n".join(guard.content(name, state) for name in names.split() if name.endswith(".py") or "." not in name)
-    for head, body in re.findall(
-        r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", code if "akefile" not in names else ""
-    ):
+    code = "" if is_make or re.search(r"\.(?:ya?ml|toml|json)$", names) else text
+    for head, body in re.findall(r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", code):
         if not targets or any(re.search(rf"\b{re.escape(one)}\b", head) for one in targets):
             walk_python(guard, head + body, state, [], is_script=True)
             foreign(guard, head + body, state)

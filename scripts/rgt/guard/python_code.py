@@ -233,8 +233,6 @@ class _Reader(ast.NodeVisitor):
             self.call(node, name, base)
         elif last in WORDS["python starts"] and (base in WORDS["python starters"] or name in WORDS["python starts"]):
             self.start(node, first)
-        elif base in ("sh", "plumbum"):  # sh.rm("-rf", "runs")
-            self.guard.run([last, *(value for one in node.args for value in self.of(one))], self.state.copy(), "")
         elif last == "exec_command" or (base in ("fabric", "invoke", "asyncssh") and last in ("run", "sudo")):
             self.guard.script(first[0] if first else "", self.state.elsewhere())
         elif name in ("os.kill", "os.killpg") and (not node.args[1:] or self.of(node.args[1]) != ["0"]):
@@ -316,10 +314,8 @@ class _Reader(ast.NodeVisitor):
         client = base in WORDS["sdk clients"] or base in self.guard.table["commands"]
         foreign = "." in name and (base in self.imported or "*" in self.names) and base not in WORDS["sdk harmless"]
         url = next((value for value in values if "://" in value or value.startswith(("/", "\ue001"))), "")
-        acted = (
-            [getattr(one, "attr", "") for one in node.args] + values if LIKE.acting_call.search(last) else []
-        )  # action(id, DELETE)
-        verb = next((one for one in acted if one.lower() in ENDS), "")
+        told = [*(getattr(one, "attr", "") for one in node.args), *values] if LIKE.acting_call.search(last) else []
+        verb = next((one for one in told if one.lower() in ENDS), "")  # action(id, DELETE)
         called = f"{name.rpartition('.')[0]}.{verb.lower()}" if verb else name
         ends = (client or (foreign and not self.is_script)) and is_ending_call(called, client)
         if known or ends or (client and empties(["", *given, ast.unparse(node)])):  # terminates, or scales to nothing

@@ -70,11 +70,12 @@ def decode_ansi(text: str) -> str:
     r"""The escapes of $'...', printf and echo -e: \n, \x41, \101."""
 
     def one(match: re.Match[str]) -> str:
-        hexa, short, long, octal, letter = match.groups()
-        number = int(hexa or short or long, 16) if hexa or short or long else int(octal, 8) if octal else -1
-        if number >= 0:
-            return chr(number) if number < 0x110000 else ""
-        return _ESCAPES.get(letter, letter if letter in "'\"?" else "\\" + letter)
+        hexa, letter = match.groups()
+        return (
+            chr(int(hexa.strip("xuU"), 16 if hexa[0] in "xuU" else 8) % 0x110000)
+            if hexa
+            else _ESCAPES.get(letter, letter)
+        )
 
     return LIKE.ansi_escape.sub(one, text) if "\\" in text else text
 
@@ -174,9 +175,7 @@ class _Reader:
                     break
                 end = closing(text, self.i + 1, "(", ")")  # a glob's: !(keep), *(om[1])
                 self.i += word.add(text[self.i : end])
-            elif (
-                sign == "{" and argument and not word and LIKE.script_block.match(text, self.i)
-            ):  # % { ... }, each {|x| ... }
+            elif sign == "{" and argument and not word and LIKE.script_block.match(text, self.i):
                 end = closing(text, self.i + 1, "{", "}", quotes=True)
                 self.i += word.add(text[self.i : end], quoted=True)
             else:

@@ -351,8 +351,6 @@ class Walker(Expander):
         state.files[key] = text[:TEXT]
         if key.startswith(("/etc/cron", "/var/spool/cron")):
             self.run(["crontab", "-"], state.copy(), text)
-        elif key.endswith((".service", ".timer")):
-            self.script("\n".join(re.findall(r"(?m)^Exec\w+=[-@:+!]*(.*)", text)), state.copy())
         elif LIKE.runs_later.search(key):
             self.script(text, state.copy())
         if key in state.readers:

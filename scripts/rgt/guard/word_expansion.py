@@ -249,12 +249,9 @@ class Expander:
     def folders_below(self, before: str, state: State) -> list[str]:
         found, level = list[str](), [before]
         while level and len(found) < MATCHES:
-            level = [
-                f"{one}/{name}" if one else name
-                for one in level
-                for name, is_dir in self.precious.entries(state.path(f"{one or '.'}/").rstrip("/") or "/")
-                if is_dir and name[0] != "."
-            ]
+            listed = [(one, self.precious.entries(state.path(f"{one or '.'}/").rstrip("/") or "/")) for one in level]
+            folders = [(one, name) for one, rows in listed for name, is_dir in rows if is_dir and name[0] != "."]
+            level = [f"{one}/{name}" if one else name for one, name in folders]
             found += level
         return found[:MATCHES]
 
