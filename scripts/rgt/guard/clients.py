@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
+from rgt.guard.argument_words import has_flag, operands, option, values_of
 from rgt.guard.precious_paths import is_result_file
 from rgt.guard.quick_start import LIKE, WORDS, re
 from rgt.guard.shell_walk import Walker, mounts
@@ -151,8 +151,6 @@ def is_ending_call(name: str, known: bool) -> bool:
 def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool, stdin: str) -> None:
     """By the rows of the table, then by any verb that ends. `generic`: no function judges this program already."""
     name, told = words[0], " ".join(words[:6])
-    if known:
-        told_lines(guard, words, state, stdin)
     judged = (generic and storage(guard, words, state, stdin)) or (known and made_here(words, state))
     if judged or raw_request(guard, words):
         return
@@ -186,15 +184,6 @@ def applies_end(words: list[str], state: State) -> bool:
     plans = [word.partition("=")[2] for word in words if word.startswith("-out=") and "-destroy" in words]
     state.files.update(dict.fromkeys(map(state.path, plans), "destroy"))
     return "apply" in words and any(state.files.get(state.path(word)) == "destroy" for word in words[1:])
-
-
-def told_lines(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """s5cmd run FILE, virsh < FILE: commands of a client, one a line."""
-    given = operands(words[1:])
-    if len(given) < 3 and (not given or given[0] in ("run", "-")):
-        lines = guard.content(given[1], state) if given[1:] else stdin
-        for line in lines.split("\n") if "\ue001" not in lines[:1] else []:
-            guard.run([words[0], *shlex_words(line)] if line.strip() else [], state.copy(), "")
 
 
 def writes(guard: Walker, words: list[str], state: State) -> None:
@@ -370,6 +359,4 @@ def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -
 def is_host_of(host: str, known: str) -> bool:
     """api.autodl.com is www.autodl.com's sister; domains that many services share need the whole name."""
     domain = "." + ".".join(known.split(".")[-2:])
-    if re.match(r"\.(?:docs|blog|status)\.", host):
-        return False
     return host.endswith(known if known[0] == "." else f".{known}" if domain in _SHARED else domain)

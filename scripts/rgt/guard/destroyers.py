@@ -194,8 +194,6 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None
         guard.script(" ".join([own[1:] if own[0] == "!" else f"git {own}", *rest]), inner)
     elif verb in ("annex", "lfs", "filter-repo", "filter-branch"):
         guard.run([f"git-{verb}", *rest], inner, "")
-    elif verb == "bisect" and rest[:1] == ["run"]:
-        guard.run(rest[1:], inner, "")
     elif "foreach" in rest:
         guard.script(" ".join(word for word in rest[rest.index("foreach") + 1 :] if word != "--recursive"), inner)
     elif verb in ("rebase", "difftool"):
@@ -389,12 +387,8 @@ def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """-m file -a state=absent, -m reboot, -m ec2_instance -a state=stopped; without a module the text is a command."""
     module = (option(words[1:], "-m", "--module-name") or "command").removeprefix("win_")
-    told = option(words[1:], "-a", "--args") or ""
-    if has_flag(words[1:], *WORDS["ansible looks"]):
-        return
-    if module.rpartition(".")[2] in ("command", "shell", "raw", "powershell", "script"):
-        guard.script(re.sub(r"^(?:cmd|_raw_params)=", "", told), state.elsewhere(), stdin)
-    else:
+    told = re.sub(r"^(?:cmd|_raw_params)=", "", option(words[1:], "-a", "--args") or "")
+    if not has_flag(words[1:], *WORDS["ansible looks"]):
         task(guard, words, f"{module}: {told}", state.elsewhere())
 
 

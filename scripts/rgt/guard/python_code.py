@@ -211,8 +211,6 @@ class _Reader(ast.NodeVisitor):
         name, given = self.called(node.func), [self.of(one) for one in node.args]
         if name in ("__import__", "importlib.import_module") and given and given[0]:
             return given[0][0]
-        if name == "eval" and given and given[0]:
-            return given[0][0]
         if name == "getattr" and len(given) > 1 and given[1]:
             return f"{self.called(node.args[0])}.{given[1][0]}"
         return name + "()"
@@ -283,8 +281,6 @@ class _Reader(ast.NodeVisitor):
             return own if last == "open" and own and first and LIKE.anew_mode.fullmatch(first[0]) else first
         if last.startswith("write_") and own:
             return own
-        if last == "open" and "O_TRUNC" in ast.dump(node):
-            return first
         every = [*map(self.of, node.args), *given.values()] if LIKE.saving_call.fullmatch(last) else []
         return [value for values in every for value in values]
 

@@ -66,7 +66,10 @@ class _Like:
         self.texts = {name: "".join(row[2:] for row in lines) for name, *lines in filter(None, rows)}
 
     def text(self, name: str) -> str:
-        return re.sub(r"<(\w+)>", lambda match: self.texts.get(match[1], match[0]), self.texts[name])
+        text = self.texts[name]
+        for part in ("literal", "ending_verb"):
+            text = text.replace(f"<{part}>", self.texts[part])
+        return text
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
         compiled = self.__dict__[name] = re.compile(self.text(name))

@@ -183,16 +183,14 @@ class Expander:
         match = None if text == "((" or text.isidentifier() else LIKE.parameter.fullmatch(text)
         if not match:
             return self.variable(text, state)
-        indirect, _, name, index, rest = match.groups()
-        if index and index not in "@*":
-            return marker(name)
+        indirect, _, name, _, rest = match.groups()
         value = self.variable(name, state)
         if indirect:
             value = self.variable(value, state) if re.fullmatch(r"\w+", value) else marker(name)
         return self.modified(value, rest, name, state) if rest else value
 
     def modified(self, value: str, rest: str, name: str, state: State) -> str:
-        """${x:-default}, ${x:1:2}, ${x%.pt}, ${x/a/b}, ${x^^}"""
+        """${x:-default}, ${x:?}, ${x^^}; a part of the value stands for the whole."""
         default = re.match(r"(?s):?([-=+?])(.*)", rest)
         if default:
             sign, other = default.groups()
