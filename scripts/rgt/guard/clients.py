@@ -241,7 +241,7 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
 
 
 def made_here(words: list[str], state: State) -> bool:
-    """Ends only what the same line created, or a service beside the training; a line that creates is remembered."""
+    """Ends only what the same line created; a line that creates is remembered."""
     verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start")]
     named = values_of(words, "--name", "--profile")
     if "compose" in words[0] or words[1:2] == ["compose"]:

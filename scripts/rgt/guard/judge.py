@@ -87,8 +87,8 @@ class Guard(Walker):
             destroyers.output_wiped(self, words, state, known)
         told = [alike or name, *words[1:]]
         out = losing(self, told, state, stdin) if losing and "-WhatIf" not in words else None
-        if name in WORDS["escaping"]:
-            wrappers.escaping(self, words, state, stdin)
+        if name in WORDS["editors"]:
+            wrappers.editor(self, words, state, stdin)
         if program:
             return program(self, words, state, stdin) or ""
         if losing:

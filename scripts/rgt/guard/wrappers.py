@@ -264,14 +264,14 @@ def sftp(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     guard.script(text, state.elsewhere())
 
 
-def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """Commands in what an editor, a pager or a database client is told: any word may hold one (:!rm, .shell rm)."""
+def editor(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """ed, vim, ex: what they are told may call delete(), and may save the file that they edit."""
     told = "\n".join([*(word.lstrip("+") for word in words[1:]), stdin])
-    if words[0] in WORDS["editors"] and "(" in told:
+    if "(" in told:
         from rgt.guard import program_code
 
         program_code.foreign(guard, told, state)
-    if words[0] in WORDS["editors"] and LIKE.editor_saves.search(told):
+    if LIKE.editor_saves.search(told):
         paths = operands(words[1:], "-c -S -u --cmd --eval -f -l")
         guard.edit([path for path in paths if path[0] != "+"], state, words)
 
@@ -280,7 +280,7 @@ def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 def dispatched(guard: Walker, words: list[str], state: State) -> bool:
-    """gh workflow run FILE -f action=destroy: its steps with these inputs; other pipelines by name and inputs."""
+    """gh workflow run FILE -f action=destroy: pipelines by their names and inputs."""
     named = {part for word in words[:5] for part in parts(word)}
     if words[1:3] in (["run", "cancel"], ["ci", "cancel"]) and LIKE.pipeline_trains.search(guard.line):
         guard.act("end", "cancels a run that trains", words)
