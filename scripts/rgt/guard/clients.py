@@ -12,74 +12,17 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.precious_paths import UNKNOWN, is_result_file
-from rgt.guard.quick_start import WORDS, Regex, re
-from rgt.guard.shell_walk import DEVICE, Walker, mounts
+from rgt.guard.argument_words import has_flag, operands, option, values_of
+from rgt.guard.precious_paths import is_result_file
+from rgt.guard.quick_start import LIKE, WORDS, re
+from rgt.guard.shell_walk import Walker, mounts
 from rgt.guard.word_expansion import State
 
 ENDS, LOOKS, THINGS = WORDS["ends"], WORDS["looks"], WORDS["things"]
 # of these alone one cannot tell whose they are: a web framework's server, a browser's session
 VAGUE, LIGHT = WORDS["vague"], WORDS["light"]
-_PARTS = Regex(r"Re(?:Init|Set|Image|Boot|Start|Install|Build)|[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # ReInitDisk
-# batchdelete, rmall, mmdelfileset: a verb that stands in one word with how or what
-_GROWN = Regex(
-    r"(batch|bulk|multi|mass|force|auto|perma|system|secure|crypto|mm|lv|vg|s3)?(delete|remove|destroy|terminate|purge|wipe|erase|unlink|kill|del|rm)"
-    r"(all|files?|dirs?|[a-z]*?)"
-)
-_VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
-_COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
-_ZERO = Regex(
-    r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)(?:-per-\w+)?=0\b"
-    r"|^timelimit=(?:-\S+|0?0:\d\d(?::\d\d)?|[1-5]?\d)$"  # below an hour
-)
-_SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
-_STATE = Regex(
-    r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)|:NoExecute$"
-    r"|aws-sdk:\w+:(?:stop|terminate|delete)|[\"'](?:active|running)[\"']\s*:\s*false|^(?!-)[\w./-]+[./-](?:stop(?:ped)?|suspend(?:ed)?|paused?)=(?!(?:false|no)$)"
-    r"|[\"'](?:replicas|parallelism|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
-)
-_DRY = Regex(
-    r"(?i)-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
-    r"|validate-only|preview-only|no-execute|just-print|just-show|estimate-only)(?:=(?!none|false|0).*)?"
-)
-_RAW = Regex(
-    r"(?:^| )-{1,2}(?:rw|readwrite|mode|test|io_?type|w)[= ](?:rand|seq)?(?:write|rw|trim\w*)\b"
-    r"| -{1,2}(?:do-|over)?write\b|(?:^|[ _])(?:p?write|unmap|erase|sanitize|zero|fill|wipe)(?=[ _]|$)"
-)
-_POWER = Regex(r"--?(?:action|power|operation|o)=(?:off|reboot|power-?off|(?:power-?)?cycle|shutdown)")
-_EXPIRES = Regex(r"(?i)lifecycle|x-delete-|\bilm\b|management-policy")  # of a bucket: rules that delete later
-_VERBS = (
-    "terminated?|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|deleted?|remove|deallocate|cancel|reset|halt"
-    "|suspend|pause|reboot|restart|kill|recycle|prune|hibernate|abort"
-)
-_LAST = Regex(rf"(?i)[/:](?:{_VERBS})(?:[-_]\w+)?/?$")
-_VALUE = Regex(
-    rf"(?i)[\"'](?:{_VERBS}|exited)(?:[-_ ]?(?:instance|pod|machine|vm)s?)?[\"'](?!\s*:\s*\[)"
-    rf"|[=:]\s*(?:{_VERBS})(?=[\s&,}}]|$)"
-)
-_ACTION = Regex(
-    r"Action[\"']?\s*[=:]\s*[\"']?(?:Stop|Terminate|Delete|Release|PowerOff|Poweroff|Reboot|Destroy|Remove)\w+"
-)
-_ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
-_CLUSTER = Regex(r"/apis?/[\w./]*namespaces/|/redfish/v1/(?!Managers/).*/Actions/.*\.(?:Reset|Erase|Delete|Initialize)")
 _SURELY_LIGHT = LIGHT - {"account", "user", "log", "metric", "item", "record", "backend", "package"}
 _DELETED = THINGS | {"file", "weight", "collection", "index"}
-_LOCAL = Regex(r"(?:localhost|127\.|0\.0\.0\.0|\[?::1|\[?$)")
-_BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
-_CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
-_ONLY = Regex(r"(?i)(?:model[-_.])?(?:best|last|latest|final|results?|metrics)(?:[-_.](?:model|ckpt|checkpoint))?\.\w+")
-_PLACE = Regex(
-    r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
-    r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|(?:[\w-]+/)?[\w.-]{2,}:(?!/?\d|//)"
-)
-_SCRATCH = Regex(r"/(?:te?mp|scratch|cache|build|dist)(?:/|$)")
-_MADE = Regex(
-    "\ue001(?:(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)|sbatch|qsub|bsub|oarsub)\ue006"
-)
-_CODE = Regex(
-    r"(?:^|/)(?:repos/[^/]+/[^/]+|projects/[^/]+)/?$|/releases/(?:assets/)?\d+|/users/[^/]+/servers?\b"
-)  # forge, hub
 _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.com", ".amazonaws.com")
 
 
@@ -88,12 +31,12 @@ _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.c
 
 def parts(text: str) -> list[str]:
     """terminate-instances, TerminateInstances, terminate_instances -> [terminate, instance]"""
-    found = [part for match in _PARTS.findall(text) for part in _grown(match.lower())]
+    found = [part for match in LIKE.name_parts.findall(text) for part in _grown(match.lower())]
     return [one[:-1] if one.endswith("s") and one[:-1] in THINGS | LIGHT else one for one in found]
 
 
 def _grown(word: str) -> list[str]:
-    match = None if word in ENDS else _GROWN.fullmatch(word)
+    match = None if word in ENDS else LIKE.grown_verb.fullmatch(word)
     if not match or not (match[1] or match[3]):
         return [word]
     whole = match[3].removesuffix("s") in THINGS | {"", "all", "file", "dir"}
@@ -111,7 +54,7 @@ def about(words: list[str], known: bool) -> bool:
 def is_dry(words: list[str]) -> bool:
     """Only shows what it would do, or its help."""
     for i, word in enumerate(words[1:], 1):
-        if _DRY.fullmatch(word):
+        if LIKE.dry_run.fullmatch(word):
             return "".join(words[i + 1 : i + 2]).lower() not in ("none", "false", "0")
         name = word.partition("=")[0]
         if name in WORDS["help options"] or (name == "help" and i < 4):
@@ -121,7 +64,8 @@ def is_dry(words: list[str]) -> bool:
 
 def shows_only(script: str, arguments: list[str]) -> bool:
     """The line asks for a dry run, and the script names that option outside of its comments."""
-    asked = [word.strip("-").partition("=")[0].replace("-", "[-_]?") for word in arguments if _DRY.fullmatch(word)]
+    given = [word.strip("-").partition("=")[0] for word in arguments if LIKE.dry_run.fullmatch(word)]
+    asked = [one.replace("-", "[-_]?") for one in given]
     asked += [r"-n\b[^#\n]*(?:dry|preview|show|print)"] if "-n" in arguments else []
     return any(re.search(rf"(?mi)^[^#\n]*{one}", script) for one in asked)
 
@@ -135,9 +79,9 @@ def ended_by(words: list[str], known: bool) -> int:
     for i, word in enumerate(words[1:14], 1):
         name, equals, value = word.partition("=")
         last = words[i - 1] if words[i - 1].startswith("-") and "=" not in words[i - 1] else ""
-        sets = (equals and _SETS.fullmatch(name)) or (last and _SETS.fullmatch(last))
+        sets = (equals and LIKE.sets_state.fullmatch(name)) or (last and LIKE.sets_state.fullmatch(last))
         told = bool(sets) and (known or about([*before, *own], False))
-        power = _POWER.fullmatch(f"{last}={word}" if last else word)  # of any fencing agent
+        power = LIKE.power_option.fullmatch(f"{last}={word}" if last else word)  # of any fencing agent
         # --status STOP_REQUESTED; a node that is drained finishes its jobs
         if power or (told and not (ENDS - {"drain"}).isdisjoint(parts(value or word))):
             return i
@@ -151,25 +95,23 @@ def ended_by(words: list[str], known: bool) -> int:
             continue
         if last and last not in WORDS["boolean options"] and not (len(last) == 2 and last[1] in "yfqvad"):
             continue
-        if not _COMMAND.fullmatch(word):
+        if not LIKE.plain_word.fullmatch(word):
             continue
         named = parts(word.partition("/")[0])
         following = words[i + 1].replace(",", "-") if i + 1 < len(words) else ""  # delete cm,secret
         verb = word.rpartition(":")[2]  # of heroku's ps:stop the last part is the verb
-        looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or bool(_VIEW.match(verb))
+        looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or bool(LIKE.views.match(verb))
         looks = looks or (len(named) > 1 and named[1] in WORDS["of a noun"])  # snapshot-create-as
         looks = looks and not (known and i == 1 and "-" in following and following.split("-")[0] in ENDS)  # aws backup
         named_so = word in LOOKS - WORDS["executes"] and THINGS.issuperset(parts(following))  # isi sync jobs cancel
-        if (
-            looks and following not in ENDS and not (named_so and "".join(words[i + 2 : i + 3]) in ENDS)
-        ):  # `mlflow run delete`: a noun
-            return -1
+        if looks and following not in ENDS and not (named_so and "".join(words[i + 2 : i + 3]) in ENDS):
+            return -1  # `mlflow run delete`: a noun
         ends = not ENDS.isdisjoint((*named[:2], *named[-1:]))  # delete-pod, BatchDeletePods, pod-delete
         noun = ([one for one in named if one not in ENDS] or before)[-1:]  # delete-bucket-policy, images delete
         if ends and (following in WORDS["of a noun"] or (noun and noun[0] in _SURELY_LIGHT)):  # gh release create
             return -1
         if ends and (word.lower() in ENDS or len(named) > 1):
-            after = parts(following) if _COMMAND.fullmatch(following) else []
+            after = parts(following) if LIKE.plain_word.fullmatch(following) else []
             plain = after if LIGHT.issuperset(after) or THINGS.intersection(after) else []  # or it is a name
             light = LIGHT.intersection((*before, *parts(following)))
             strong = len(before) < 2 and word in WORDS["strong"] and following and not light  # nobody knows the client
@@ -188,7 +130,7 @@ def empties(words: list[str]) -> bool:
         text = f"{word}=0" if words[i + 1 : i + 2] == ["0"] and word.startswith("-") else word
         low = "min" in text.lower() and "desired" not in text.lower()
         scaled = any(one.rpartition(":")[2] == "scale" for one in words[1:4]) and re.search(r"(?:^|=)0$", word)
-        if scaled or (_ZERO.search(text) and not low) or _STATE.search(word):
+        if scaled or (LIKE.to_zero.search(text) and not low) or LIKE.state_set.search(word):
             return True
     return False
 
@@ -209,15 +151,13 @@ def is_ending_call(name: str, known: bool) -> bool:
 def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool, stdin: str) -> None:
     """By the rows of the table, then by any verb that ends. `generic`: no function judges this program already."""
     name, told = words[0], " ".join(words[:6])
-    if known:
-        told_lines(guard, words, state, stdin)
     judged = (generic and storage(guard, words, state, stdin)) or (known and made_here(words, state))
     if judged or raw_request(guard, words):
         return
 
     def ends(box: str, profile: str = "") -> None:
         """`profile` when its `down` would do it: not for what only belongs to a machine, such as a volume."""
-        covered = profile if profile in guard.table["downs"] and not _BESIDE.search(told) else ""
+        covered = profile if profile in guard.table["downs"] and not LIKE.beside_machine.search(told) else ""
         guard.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box, covered, box)
 
     if name in ("terraform", "tofu") and applies_end(words, state):
@@ -234,26 +174,9 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
     if not generic or name in WORDS["tools"]:
         return
     at, line = ended_by(words, known), " ".join(words)
-    expires = _EXPIRES.search(told) and re.search(r"(?i)expir|delete|\.json|\.xml|days", line)
+    expires = LIKE.expires.search(told) and re.search(r"(?i)expir|delete|\.json|\.xml|days", line)
     if at >= 0 or (known and (empties(words) or (expires and not {"get", "ls", "list"} & set(words)))):
         ends(next((word for word in words[at + 1 :] if not word.startswith("-")), "") if at >= 0 else "")
-    elif not known:
-        erased(guard, words, state)
-
-
-def erased(guard: Walker, words: list[str], state: State) -> None:
-    """What a program that nobody knows is told to delete: paths that are here, and names of results elsewhere."""
-    for i, word in enumerate(words[1:], 1):
-        verb = _COMMAND.fullmatch(word) and "/" not in word and not WORDS["erases"].isdisjoint(parts(word))
-        if word.lstrip("-").split("=")[0] in WORDS["erases"] or (verb and "." not in word):
-            given = words[1:] if word[0] == "-" else words[i + 1 :]
-            here = [one for one in given if one and os.path.exists(state.path(one))]
-            guard.lose(here, state, words, "removes")
-            away = [one for one in given if one not in here and one[:1] != "-" and ("/" in one or is_result_file(one))]
-            guard.lose([] if state.fresh else away, state.elsewhere(), words, "removes")
-            return
-        if word in LOOKS:
-            return
 
 
 def applies_end(words: list[str], state: State) -> bool:
@@ -263,21 +186,12 @@ def applies_end(words: list[str], state: State) -> bool:
     return "apply" in words and any(state.files.get(state.path(word)) == "destroy" for word in words[1:])
 
 
-def told_lines(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """s5cmd run FILE, virsh < FILE: commands of a client, one a line."""
-    given = operands(words[1:])
-    if len(given) < 3 and (not given or given[0] in ("run", "-")):
-        lines = guard.content(given[1], state) if given[1:] else stdin
-        for line in lines.split("\n") if "\ue001" not in lines[:1] else []:
-            guard.run([words[0], *shlex_words(line)] if line.strip() else [], state.copy(), "")
-
-
 def writes(guard: Walker, words: list[str], state: State) -> None:
     """A file that any program is told to write: -o FILE, download NAME --local-dir FOLDER; a disk: --rw=write."""
     for word in words[1:]:
-        if "/dev/" in word and (_RAW.search(" ".join(words)) or re.match(r"-*(?:of|out\w*|dest\w*|target)=", word)):
-            for path in re.split("[:,]", word.rpartition("=")[2]):
-                guard.overwrite(path if DEVICE.match(path) else "/dev/null", state, words)
+        written = re.match(r"-*(?:of|out\w*|dest\w*|target)=", word) or LIKE.raw_write.search(" ".join(words))
+        for path in re.split("[:,]", word.rpartition("=")[2]) if "/dev/" in word and written else []:
+            guard.overwrite(path if LIKE.device.match(path) else "/dev/null", state, words)
     renames = words[0] == "aria2c" and not has_flag(words, "--allow-overwrite")  # x.1.pt, when x.pt is there
     if (target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile")) and not renames:
         into = option(words[1:], "--dir", "--output-dir", "--outdir", *["-d"] * (words[0] == "aria2c")) or ""
@@ -296,10 +210,6 @@ def writes(guard: Walker, words: list[str], state: State) -> None:
 def raw_request(guard: Walker, words: list[str]) -> bool:
     """az rest, gh api, oci raw-request, databricks api post: a client as the way to its platform's HTTP paths."""
     dotted = re.fullmatch(r"\w+(?:\.\w+)+", "".join(words[2:3]))  # openai api fine_tuning.jobs.cancel
-    if words[0] == "pvesh" and words[2:]:
-        method = {"create": "POST", "set": "PUT", "delete": "DELETE"}.get(words[1], "GET")
-        request(guard, method, f"https://pvesh{words[2]}", " ".join(words[3:]), words)
-        return True
     if not words[1:2] or words[1] not in ("rest", "api", "raw-request") or dotted:
         return False
     paths = operands(words[2:], "--method -X -m --http-method --body -b -f -F -H --url --uri --target-uri")
@@ -315,9 +225,8 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
     verbs = [one.split("|") for one in pattern if not one.startswith("-")]
     flags = [one.split("|") for one in pattern if one.startswith("-")]
-    valued = [
-        one[0].lower().partition("=") for one in flags if not has_flag(words, *one)
-    ]  # --mode=Complete, in two words
+    # --mode=Complete, in two words
+    valued = [one[0].lower().partition("=") for one in flags if not has_flag(words, *one)]
     given = [(option([word.lower() for word in words], name) or "", value) for name, _, value in valued]
     if any(not value or one != value for one, value in given):
         return None
@@ -332,14 +241,11 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
 
 
 def made_here(words: list[str], state: State) -> bool:
-    """Ends only what the same line created, or a service beside the training; a line that creates is remembered."""
+    """Ends only what the same line created; a line that creates is remembered."""
     verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start")]
     named = values_of(words, "--name", "--profile")
     if "compose" in words[0] or words[1:2] == ["compose"]:
-        given = [one for one in operands(words[1:], "-f --file -p -t") if one != "compose"]
-        return given[:1] in (["restart"], ["stop"]) and given[1:] != [] and WORDS["side services"].issuperset(given[1:])
-    if is_beside(words):
-        return True
+        return False
     if verbs:
         rest = operands(words[verbs[0] + 1 :], "--image --restart")
         names = named or (rest[:1] if words[verbs[0]] == "run" else rest[:2][-1:])
@@ -351,19 +257,7 @@ def made_here(words: list[str], state: State) -> bool:
     asked = [word for word in words[1 if jobs else 2 :] if word[:1] != "-" and word not in ENDS]
     asked = asked[1:] if asked[1:] and THINGS.issuperset(parts(asked[0])) else asked
     asked = named or [one if "\ue001" in one else one.partition("/")[2] or one for one in asked]
-    return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
-
-
-def is_beside(words: list[str]) -> bool:
-    """docker stop tensorboard, kubectl rollout restart deploy/grafana, kubectl delete pod dns-debug."""
-    given = operands(words[1:], "-n --namespace -t --time --timeout --context --grace-period")
-    given = given[1:] if given[:1] in (["container"], ["rollout"]) else given
-    if words[0] not in ("docker", "podman", "nerdctl", "kubectl", "k", "oc") or has_flag(words, "-v", "-l", "--all"):
-        return False
-    kinds, names = {"pod", "pods", "po", "deploy", "deployment"}, given[1:]
-    names = [*names[:1][0].split("/")[1:], *names[1:]] if names and names[0].split("/")[0] in kinds else names
-    asked = given[:1] in (["stop"], ["restart"], ["delete"], ["rm"], ["kill"])
-    return asked and bool(names) and all(WORDS["side services"].intersection(re.split(r"[-_]", one)) for one in names)
+    return bool(asked) and all(one in state.made or LIKE.made_id.match(one) for one in asked)
 
 
 def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
@@ -374,7 +268,7 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     valued = "--profile --region --project --endpoint-url -o -h -u --exclude --include --zone --container -c"
     rest = operands(words[1:], "" if words[0] in ("hdfs", "hadoop") else valued)
     rest += stdin.split() if has_flag(words[1:], "-I", "--read-paths-from-stdin") else []
-    places = [word for word in rest if _PLACE.match(word)]
+    places = [word for word in rest if LIKE.place.match(word)]
     keeps = has_flag(words[1:], "-n", "--no-clobber", "--no-overwrite", "--ignore-existing")
     copies = WORDS["copies"].intersection(part for word in words[1 : 1 if keeps else 5] for part in parts(word))
     named, body = option(words, "--key", "-n", "--name", "--blob-name"), option(words, "--body", "-f", "--file")
@@ -401,7 +295,7 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     elif verbs & WORDS["empties"]:
         guard.lose(bare, there, words, "removes")
         every = has_flag(words[1:], "-r", "-R", "--recursive") or any(place.endswith("*") for place in bare)
-        large = [place for place in bare if place.rstrip("/*").count("/") <= 3 and not _SCRATCH.search(place)]
+        large = [place for place in bare if place.rstrip("/*").count("/") <= 3 and not LIKE.scratch_part.search(place)]
         if every and large:
             guard.act("path", f"empties {bare[-1]}", words, bare[-1])
     elif verbs & WORDS["mirrors"] and deletes and places:
@@ -425,8 +319,8 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
     empty = source != "-" and os.path.isfile(place) and not os.path.getsize(place)
     empty = empty or not {"empty", "blank", "dummy", "zero", "zeros"}.isdisjoint(parts(os.path.basename(source)))
     unlike = os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
-    unlike = unlike or bool("://" not in target and name != os.path.basename(source) and _CHOSEN.match(name))
-    only = "://" not in target and _ONLY.fullmatch(name)  # best.pt of one place over final.pt of another
+    unlike = unlike or bool("://" not in target and name != os.path.basename(source) and LIKE.chosen_name.match(name))
+    only = "://" not in target and LIKE.only_name.fullmatch(name)  # best.pt of one place over final.pt of another
     other = source != "-" and unlike and (only or not guard.precious.lost(place, False))
     if empty or other or place in state.folders or (told is not None and guard.is_said(told)):
         guard.act("path", f"writes over {target}", words, target)
@@ -441,26 +335,23 @@ def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -
     path = url.partition(host)[2] if host else url
     known = [one for one in guard.table["hosts"] if is_host_of(f".{host.lower()}", one)]
     profile = guard.table["hosts"][known[0]] if known else ""
-    named = [one for one in parts(UNKNOWN.sub("", path.partition("?")[0])) if one != "api"]
-    engine = bool(_ENGINE.search(" ".join(words))) or bool(_CLUSTER.search(path))
+    named = [one for one in parts(LIKE.unknown.sub("", path.partition("?")[0])) if one != "api"]
+    engine = bool(LIKE.engine_socket.search(" ".join(words))) or bool(LIKE.cluster_path.search(path))
     place = engine or about([*named, *(["job"] if engine else [])], bool(known))
     calls = any(re.search(rf"\b{re.escape(call)}\b", data + path) for call in guard.table["calls"])
     if method == "DELETE":
-        last = parts(" ".join(UNKNOWN.sub("", path).rstrip("/").split("/")[-2:]))  # models/NAME: that is deleted
-        away = not _LOCAL.match(host) and _DELETED.intersection(one.removesuffix("s") for one in last)
+        last = parts(" ".join(LIKE.unknown.sub("", path).rstrip("/").split("/")[-2:]))  # models/NAME: that is deleted
+        away = not LIKE.local_host.match(host) and _DELETED.intersection(one.removesuffix("s") for one in last)
         place = place or bool(away and not LIGHT.intersection(named))
-        ends = (place or bool(_CODE.search(path))) and not (engine and path.split("/")[-2:-1] == ["images"])
+        ends = (place or bool(LIKE.forge_path.search(path))) and not (engine and path.split("/")[-2:-1] == ["images"])
     elif method in ("GET", "HEAD", "OPTIONS"):
-        ends = bool(known and method == "GET" and _LAST.search(path.partition("?")[0]))
-    elif "graphql" in path or re.match(r"\s*\{\s*[\"']query", data):
-        asked = re.findall(r"\b[a-zA-Z]\w+(?=\s*\()", data) if "mutation" in data else []
-        ends = calls or any(is_ending_call(one, bool(known)) for one in asked)
+        ends = bool(known and method == "GET" and LIKE.path_verb.search(path.partition("?")[0]))
     else:
-        said = ENDS.intersection(named) or _VALUE.search(data) or empties(["", data])
+        said = ENDS.intersection(named) or LIKE.body_verb.search(data) or empties(["", data])
         ends = place and bool(said or calls) and not re.search(r"ResetType\W+(?:Force)?On\b", data)
-    if ends or _ACTION.search(f"{path} {data}"):
+    if ends or LIKE.api_action.search(f"{path} {data}"):
         box = re.split(r"[/?]", path.rstrip("/"))[-1]
-        covered = profile if profile in guard.table["downs"] and not _BESIDE.search(url) else ""
+        covered = profile if profile in guard.table["downs"] and not LIKE.beside_machine.search(url) else ""
         only = box if method == "DELETE" else ""
         guard.act("end", f"{method} {url} ends or stops it", words, box, covered, only)
 
@@ -468,6 +359,4 @@ def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -
 def is_host_of(host: str, known: str) -> bool:
     """api.autodl.com is www.autodl.com's sister; domains that many services share need the whole name."""
     domain = "." + ".".join(known.split(".")[-2:])
-    if re.match(r"\.(?:docs|blog|status)\.", host):
-        return False
     return host.endswith(known if known[0] == "." else f".{known}" if domain in _SHARED else domain)

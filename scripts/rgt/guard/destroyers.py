@@ -13,57 +13,14 @@ import os
 from rgt.guard import outputs
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
 from rgt.guard.clients import LIGHT, THINGS, about, is_dry, parts, request, spoil
-from rgt.guard.precious_paths import UNKNOWN
-from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
-from rgt.guard.shell_walk import DEVICE, STARTS, Walker
+from rgt.guard.precious_paths import origin_of
+from rgt.guard.quick_start import LIKE, PROGRAMS, WORDS, re
+from rgt.guard.shell_walk import STARTS, Walker
 from rgt.guard.word_expansion import State
 
-_TRAINS = Regex(
-    r"(?i)(?:^|[^a-z])(?:(?:pre|re|s)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate"
-    r"|deepspeed|python[0-9.]*(?:[^a-z]|$)|nvidia-smi|gpustat|nvitop|runs/|/dev/nvidia|launch\.py|run_(?:clm|mlm)"
-    r"|llamafactory|axolotl|lightning|pt_main|slurm\w*d|ray(?:let)?(?:[^a-z]|$))"
-)
-_TOOLS = Regex(
-    r"(?i)tensorboard|jupyter|http\.server|pytest|mkdocs|uvicorn|flask|streamlit|gradio|debugpy|pip\b|mlflow ui"
-)
-_TRAINING = Regex(
-    r"(?i)(?:^|[^a-z])(?:(?:pre|re)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate|deepspeed)"
-)
-# pids of who has a port, a file or a session open; ports of web servers and notebooks, started and ended by the way
-_USERS = Regex(r"(?:^|\s)(?:lsof|fuser|ss|netstat|screen|tmux|zellij|who|loginctl)\s|^w\s")
-_WEB_PORT = Regex(
-    r"(?<![\w.])(?:[\w.]*:|-\w*i)?:?"
-    r"(?:80|443|3\d{3}|4[0-3]\d\d|50\d\d|517\d|5500|600\d|786\d|8\d{3}|90\d\d|9229)(?!\d)"
-)
-_LISTED = Regex(r"(?:^|\s)(ps|top|pgrep|pidof)\s")
-_CHOSEN = Regex(r"grep|awk\b[^|]*(?:/\S|~|(?<!NR)==)|\s-[CpP]\b|ppid")  # of what ps lists, some by name; children
-_SIFTS = Regex(r"\s(?:head|tail|sort|uniq|cut|tr|wc|xargs)\b")
-_WIPING = Regex(
-    r"(?:--?|(?=.*=)\+{0,2})(?:\w+\.)*(?:(?:force[-_]?)?overwrite\w*(?:-\w+)*|(?:clean|clear|wipe|delete|remove|rm|reset|purge)[-_]"
-    r"(?:(?:existing|old|prev\w*)[-_]?)?(?:out|save|log|run|exp|result|work|ckpt|checkpoint)[\w-]*)(?:=(?:[Tt]rue|1|yes))?"
-)
-_OUTPUT = Regex(
-    r"-o|-{0,2}(?:[\w-]+\.)*\w*?(?:out|output|save|results?|(?:work|log|logging|run|exp|experiment|root|serialization|ckpt"
-    r"|checkpoint|dest|target|train)(?=[-_.]?(?:dir|path|folder|to)))[-_.]?(?:dir|directory|path|folder|root|to)?"
-)
-_ERASING = Regex(r"--(?:delete|destroy|purge|wipe|erase|terminate|nuke)((?:[-_]\w+)*)(?:=(?![Ff]alse|no$|never|0$).*)?")
 _ERASED = WORDS["erased by option"] | THINGS - {"session"}
 _DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
 _SPARED = _TIDIES - _ERASED
-_SELECT = Regex(r"(?is)(?:^|;)\s*(?:select|explain|show|describe)\b[^;]*")  # what it asks for is no order
-_SCRIPT = Regex(r"(?:\.read|\\ir?|\\\.|source)\s+([^\s;'\"]+)")  # that a database client is told to read
-_FILED = Regex(r"(?i)\bto\s+'([^']+)'|\binto\s+outfile\s+'([^']+)'|(?:^|\s)(?:\.output|\.once|\\o)\s+([^\s;'\"]+)")
-# names that a file or a program's output holds; what such a list is about when it can only name harmless things
-_NAMED = Regex("\ue001[^\ue002]*?[\\w-]\\.(?:txt|lst|list|csv|tsv|jsonl?|db|sqlite3?|py|ya?ml)\\b[^\ue002]*\ue002")
-_HARMLESS = Regex(r"te?mp|cache|manifest|build|dist/|install|\.(?:pyc|o|log|bak|swp|orig|lock)\b|site-|git\ue006")
-_CREATES = Regex(
-    r"(?i)\bcreate\s+(?:or\s+replace\s+)?(?:te?mp(?:orary)?\s+)?(table|database|schema)\s+[\"`]?([\w.]+)(?<!\bif)\b"
-)
-_IMAGE = Regex("/(?!dev/|Volumes/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
-_GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|deleted?|delobj|killed|powered-?off)\b")
-_CLOUD = Regex(
-    r"aws|amazon|google|azure|hetzner|openstack|digital_?ocean|^(?:ec2|gc[ep]|hcloud|os|k8s|proxmox|vmware|s3)(?:_|$)"
-)
 SCRIPT = 1 << 16  # bytes of a file that may be a script
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
@@ -90,10 +47,10 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         targets = [one for one in targets or stdin.split("\n") if one]
         guard.lose(targets, state, words, say, whole)
         for path in targets:
-            unread = not state.fresh and _NAMED.fullmatch(path) and not _HARMLESS.search(path)
-            if unread or (path.startswith("/dev/") and DEVICE.match(path)):
+            unread = not state.fresh and LIKE.listed_names.fullmatch(path) and not LIKE.listed_harmless.search(path)
+            if unread or (path.startswith("/dev/") and LIKE.device.match(path)):
                 guard.act("path" if unread else "device", f"{words[0]} {say} {path}", words, path)
-    elif row["how"] == "device" and _IMAGE.match(words[-1]):  # a file, no disk
+    elif row["how"] == "device" and LIKE.disk_image.match(words[-1]):  # a file, no disk
         guard.lose([words[-1]], state, words, say)
     elif row["how"] != "device" or len(words) > 1:
         kind = "path" if row["how"] == "records" else row["how"]
@@ -102,27 +59,13 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 def queries(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """The SQL that a client is given, without what only asks and without drops of what it created before."""
-    named = values_of(words, "-f", "--file") + _SCRIPT.findall(f"{' '.join(words[1:])}\n{stdin}")
+    named = values_of(words, "-f", "--file") + LIKE.sql_script.findall(f"{' '.join(words[1:])}\n{stdin}")
     files = [guard.content(path, state) for path in named]
-    for paths in _FILED.findall(" ".join([*words[1:], stdin, *files])):  # COPY ... TO 'x', .output x
-        guard.overwrite("".join(paths), state, words)
-    told = " ".join(_SELECT.sub("", text) for text in [*words[1:], stdin, *files])
-    for match in _CREATES.finditer(told):
+    told = " ".join(LIKE.sql_question.sub("", text) for text in [*words[1:], stdin, *files])
+    for match in LIKE.sql_creates.finditer(told):
         own = rf"(?i)\bdrop\s+{match[1]}\s+(?:if\s+exists\s+)?[\"`]?{re.escape(match[2])}\b"
         told = told[: match.end()] + re.sub(own, lambda one: " " * len(one[0]), told[match.end() :])
     return told
-
-
-def order_file(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """logrotate, mmapplypolicy, systemd-tmpfiles: the file that they are given says what is deleted."""
-    row, told = PROGRAMS["order files"][words[0]], " ".join(words[1:])
-    if re.search(row["unless"], told) or not re.search(row["only"], told):
-        return
-    for path in [*values_of(words[1:], "-P"), *operands(words[1:], row["valued"])]:
-        text = guard.content(path, state)
-        if not text.startswith("\ue001") and re.search(row["says"], text):
-            named = re.findall(r"(?<![\w%*])[/~][^\s'\"{}]+", text)
-            guard.lose(named or operands(words[1:], row["valued"]), state, words, "has deleted")
 
 
 def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -148,8 +91,6 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             merge(guard, old, there, state, words)
         if not state.remote and os.path.isfile(old) and os.path.getsize(old) < SCRIPT:
             guard.written(there, guard.content(old, state), state)
-        if "bin/" in source and guard.knows(os.path.basename(source)):  # cp /bin/rm x; ./x -rf runs
-            state.aliases[os.path.basename(there)] = os.path.basename(source)
         # `mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here
         if (moves or (links and has_flag(words[1:], "-s", "--symbolic"))) and guard.precious.lost(old, state.remote):
             state.links[there.rstrip("/") + "/" * links] = old
@@ -160,23 +101,6 @@ def merge(guard: Walker, source: str, target: str, state: State, words: list[str
     if not state.remote and os.path.isdir(source) and os.path.isdir(target) and not source.startswith(target):
         for path in outputs.matches(guard, source, outputs.Expression(["-type", "f"]), state):
             guard.overwrite(target + path[len(source) :], state, words)
-
-
-def rename(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """perl's rename -f 's/a/b/' FILES, util-linux's rename a b FILES, mmv -d A B: of two with one name one is lost."""
-    given = operands(words[1:])
-    perl = bool(re.match(r"(?:s|y|tr)\W", "".join(given[:1])))
-    forces = has_flag(words[1:], *(["-d", "-o"] if words[0] == "mmv" else ["-f", "--force"]))
-    forces = forces or (words[0] == "rename" and not perl)
-    if has_flag(words[1:], "-n", "--no-act", "--nono") or not given or not forces:
-        return
-    script = given[0] if perl else f"s\0{given[0]}\0{''.join(given[1:2])}\0"
-    old = guard.glob(given[0], state) if words[0] == "mmv" else given[2 - perl :] or stdin.split("\n")
-    new = outputs.sed(guard, ["sed", "-E", script], state, "\n".join(old)).split("\n")
-    known = words[0] != "mmv" and len(new) > len(old)
-    for before, after in zip(old, new if known else old, strict=False):
-        if not known or (after != before and (new.count(after) > 1 or os.path.exists(state.path(after)))):
-            guard.lose([before], state, words, "renames over", False)
 
 
 def unpack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -223,26 +147,13 @@ def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         if source.endswith(("/", "/.")):
             merge(guard, state.path(source).rstrip("/"), state.path(places[-1]).rstrip("/"), state, words)
         elif not source.endswith((".", "*")):
-            send(guard, state.path(source), places[-1], state)
             spoil(guard, source, places[-1], state, stdin, words)
     emptied(guard, words, places, state)
-
-
-def send(guard: Walker, source: str, target: str, state: State) -> None:
-    """A script that is copied to another machine may be run there."""
-    there = target.partition(":")[2]
-    if ":" in target and os.path.isfile(source) and os.path.getsize(source) < SCRIPT:
-        name = os.path.basename(source) if there in ("", "~") or there.endswith("/") else ""
-        away = os.path.join(there or "~", name) if there[:1] in ("/", "~", "") else f"~/{there}{name}"
-        state.sent[away] = guard.content(source, state)
 
 
 def emptied(guard: Walker, words: list[str], places: list[str], state: State) -> None:
     """What is at the target of a mirror and not at its source goes."""
     mirrors = {"/MIR", "/mir", "/PURGE", "/purge", "-force", "-prefer"} & set(words)
-    if words[0] == "mirror":  # of lftp, whose state is the other machine; without -R it writes here
-        state = state if has_flag(words[1:], "-R", "--reverse") else guard.state
-        mirrors, places = mirrors or {"-e"} & set(words), [*places, *places][: max(2, len(places))]
     if len(places) < 2 or not (mirrors or any(word == "--del" or word.startswith("--delete") for word in words)):
         return
     source, target = places[0], (places[1] if words[0] == "robocopy" else places[-1]).rstrip("/")
@@ -256,10 +167,7 @@ def emptied(guard: Walker, words: list[str], places: list[str], state: State) ->
     for place in places[:-1]:  # of rsync, without a / at its end, it becomes a folder there, and only that is emptied
         inside = words[0] == "rsync" and not place.endswith(("/", ".", "*"))
         guard.lose_place(f"{target}/{os.path.basename(place)}" if inside else target, state, words, "deletes in")
-    if "--delete-excluded" in words:
-        for name in excluded:
-            guard.lose_place(f"{target}/{name}", state, words, "deletes in")
-    elif ":" in target and source.endswith(("/", ".")):
+    if ":" in target and source.endswith(("/", ".")):
         path, name = target.partition(":")[2], os.path.basename(source.rstrip("/"))
         part = not excluded and name.strip(".") and os.path.basename(path) != name
         if part and guard.precious.is_root(os.path.dirname(path) or "~"):  # a part of the project over the whole
@@ -286,56 +194,30 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None
         guard.script(" ".join([own[1:] if own[0] == "!" else f"git {own}", *rest]), inner)
     elif verb in ("annex", "lfs", "filter-repo", "filter-branch"):
         guard.run([f"git-{verb}", *rest], inner, "")
-    elif verb == "bisect" and rest[:1] == ["run"]:
-        guard.run(rest[1:], inner, "")
     elif "foreach" in rest:
         guard.script(" ".join(word for word in rest[rest.index("foreach") + 1 :] if word != "--recursive"), inner)
     elif verb in ("rebase", "difftool"):
         guard.script(option(rest, "-x", "--exec", "--extcmd") or "", inner)
-    elif verb in ("ls-files", "status", "clean") and (listed := git_lists(guard, verb, rest, inner)):
-        return listed
+    elif verb == "ls-files" and not state.remote:
+        return git_lists(guard, rest, inner)
     else:
         git_removes(guard, words, verb, rest, inner, settings.get("clean.requireforce") == "false")
     return None
 
 
-def git_lists(guard: Walker, verb: str, rest: list[str], state: State) -> str:
+def git_lists(guard: Walker, rest: list[str], state: State) -> str:
     """Names of files: of ls-files without -o those that are surely tracked, which results are not."""
-    short = verb == "status" and has_flag(rest, "-s", "--porcelain", "--short")
-    if state.remote or not (verb == "ls-files" or short or (verb == "clean" and has_flag(rest, "-n", "--dry-run"))):
-        return ""
     named = [path for one in operands(rest, "-e -x --exclude") for path in guard.glob(one, state)]
-    if verb == "ls-files":
-        tests = ["-type", "f", "!", "-path", "*.git/*"]
-        paths = named or outputs.matches(guard, ".", outputs.Expression(tests), state)
-        others = named or has_flag(rest, "-o", "-i", "--others", "--ignored")
-        rows = [one.removeprefix("./") for one in paths if others or not guard.precious.lost(state.path(one), False)]
-    else:
-        sign = "?? " if short else "Would remove "
-        rows = [sign + name for name, _ in guard.precious.entries(state.cwd) if name != ".git"]
+    paths = named or outputs.matches(guard, ".", outputs.Expression(["-type", "f", "!", "-path", "*.git/*"]), state)
+    others = named or has_flag(rest, "-o", "-i", "--others", "--ignored")
+    rows = [one.removeprefix("./") for one in paths if others or not guard.precious.lost(state.path(one), False)]
     return "".join(row + ("\0" if has_flag(rest, "-z") else "\n") for row in rows)
 
 
 def history(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """git filter-repo, git filter-branch, bfg: what leaves the history leaves the work tree, too."""
-    if has_flag(words[1:], "--analyze", "--dry-run", "--help"):
-        return
-    for text in values_of(words, "--index-filter", "--tree-filter"):
-        guard.script(text.replace("--cached", ""), state.copy())
-    named = values_of(words, "--path", "--path-glob", "--delete-folders", "--delete-files", "-D")
-    named += [one.strip("^$").replace("\\", "").replace(".*", "*") for one in values_of(words, "--path-regex")]
-    if words[0] == "git-filter-repo" and "--invert-paths" not in words and named:  # only these stay
-        tops = {path.split("/")[0] for path in named}
-        named = [name for name, _ in guard.precious.entries(state.cwd) if name not in tops]
-    big = has_flag(words[1:], "--strip-blobs-bigger-than", "-b")
-    guard.lose(["."] if big else [one.strip("{}") for one in named], state, words, "drops from the history")
-
-
-def is_work_tree_elsewhere(state: State) -> bool:
-    """A repository that is not on this machine, and not one of those that are only built or looked at."""
-    named = parts(state.cwd)
-    kept = not {"tmp", "src", "opt", "build", "vendor", "third", "review", "ci", "deps"}.intersection(named)
-    return kept and state.cwd[:1] in "/~" and not os.path.isdir(state.cwd)
+    """git filter-repo --invert-paths --path x, bfg: what leaves the history leaves the work tree, too."""
+    named = values_of(words, "--path", "--path-glob", "--delete-folders", "--delete-files")
+    guard.lose([one.strip("{}") for one in named], state, words, "drops from the history")
 
 
 def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], state: State, forced: bool) -> None:
@@ -347,7 +229,7 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         excluded = {value.strip("/*") for value in values_of(rest, "-e", "--exclude", *["-X"] * mercurial)} | {".git"}
         folders = has_flag(rest, "-d") or mercurial  # without -d no folder goes
         here = [name for name, is_dir in guard.precious.entries(state.cwd) if folders or not is_dir]
-        away = state.remote or (is_work_tree_elsewhere(state) and "clone" not in guard.line)
+        away = state.remote or (not os.path.isdir(state.cwd) and "clone" not in guard.line)
         state, top = (state.elsewhere() if away else state), paths or (["~"] if away else here)
         guard.lose([path for path in top if path.strip("/*") not in excluded], state, words, "cleans")
     elif verb == "checkout" and "--" not in rest and (has_flag(rest, "-b", "-B", "--orphan") or not state.remote):
@@ -357,30 +239,28 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         guard.lose(paths, state, words, "removes or overwrites", verb == "rm" and has_flag(rest, "-r"))
     elif verb == "worktree" and paths[:1] == ["remove"]:
         guard.lose(paths[1:], state, words, "removes")
-    elif verb == "stash" and (  # results are ignored files: they go until it is popped
-        has_flag(rest, "-a", "--all") or (has_flag(rest, "-u", "--include-untracked") and " drop" in guard.line)
-    ):
+    dropped = has_flag(rest, "-u", "--include-untracked") and " drop" in guard.line
+    if verb == "stash" and (dropped or has_flag(rest, "-a", "--all")):  # results are ignored files: they go with it
         guard.lose(["."], state, words, "stashes")
 
 
 def output_wiped(guard: Walker, words: list[str], state: State, known: bool) -> None:
     """A trainer that is told to write over its output folder, where that holds results; any --delete-THING."""
-    forces = _TRAINING.search(" ".join(words[:5]))  # --force of another program may mean anything
+    forces = LIKE.training.search(" ".join(words[:5]))  # --force of another program may mean anything
     starts = words[0] in STARTS and words[0] not in PROGRAMS["task files"]  # its words are another program's
-    carries = known and (
-        words[0] in WORDS["buckets"] or any(w in WORDS["executes"] - {"x"} or "://" in w for w in words[1:])
-    )
-    asked = [_ERASING.fullmatch(word) for word in ([] if starts or carries or is_dry(words) else words[1:])]
+    carries = words[0] in WORDS["buckets"] or any(w in WORDS["executes"] - {"x"} or "://" in w for w in words[1:])
+    given = [] if starts or (known and carries) or is_dry(words) else words[1:]
+    asked = [LIKE.erasing_option.fullmatch(word) for word in given]
     things = [set(parts(one[1])) for one in asked if one and words[0] not in WORDS["tools"]]
     if any((known if not one else one & _ERASED) and not one & _SPARED for one in things):
         guard.act("path", f"{words[0]} is told to delete", words)
-    flags = [i for i, word in enumerate(words) if _WIPING.fullmatch(word) or (forces and word == "--force")]
+    flags = [i for i, word in enumerate(words) if LIKE.wiping_option.fullmatch(word) or (forces and word == "--force")]
     if not any(words[i + 1 : i + 2] not in (["false"], ["False"], ["0"]) for i in flags):
         return
     pairs = [word.partition("=")[::2] if "=" in word else (word, words[i]) for i, word in enumerate(words[:-1], 1)]
     pairs += [words[-1].partition("=")[::2]]
     for name, path in pairs:
-        if path and _OUTPUT.fullmatch(name) and (state.remote or os.path.isdir(state.path(path))):
+        if path and LIKE.output_option.fullmatch(name) and (state.remote or os.path.isdir(state.path(path))):
             guard.lose([path], state, words, "writes over")
 
 
@@ -405,7 +285,7 @@ def signal_of(words: list[str]) -> str:
 def names_training(text: str) -> bool:
     """[t]rain.py, a pattern that does not find its own grep, is train.py."""
     text = re.sub(r"\[(\w)\]", r"\1", text.replace("\ue006", " "))
-    return bool(_TRAINS.search(text)) and not _TOOLS.search(text)
+    return bool(LIKE.trains.search(text)) and not LIKE.viewer_tool.search(text)
 
 
 def kill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -417,7 +297,7 @@ def kill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         if pid == "-1" or (pid == "1" and state.remote):
             why = "that is everything there"
         elif "\ue001" in pid and "$!" not in pid:
-            why = whose(UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), pid))
+            why = whose(origin_of(pid))
         elif re.fullmatch(r"-?\d+", pid):
             why = "whose process that is cannot be seen" if state.remote else foreign_training(int(pid.lstrip("-")))
         if why:
@@ -428,12 +308,13 @@ def whose(origin: str) -> str:
     """Why pids that these commands print are not ours to end; empty when they may be."""
     if names_training(origin):
         return "it trains"
-    if _USERS.search(origin) and not (_WEB_PORT.search(origin) or _TOOLS.search(origin) or "/tmp/" in origin):
+    spared = LIKE.web_port.search(origin) or LIKE.viewer_tool.search(origin) or "/tmp/" in origin
+    if LIKE.lists_users.search(origin) and not spared:
         return "whoever uses that is not known"
-    listed = _LISTED.search(origin)
-    if not listed or _CHOSEN.search(told := f" {origin[listed.end() :]}"):
+    listed = LIKE.lists_processes.search(origin)
+    if not listed or LIKE.chosen_rows.search(told := f" {origin[listed.end() :]}"):
         return ""
-    patterns = operands(shlex_words(_SIFTS.split(told)[0]), "-u -U -g -G -t -d -s --user")
+    patterns = operands(shlex_words(LIKE.next_program.split(told)[0]), "-u -U -g -G -t -d -s --user")
     return "" if patterns and listed[1] not in ("ps", "top") else "that is all that a user or the machine runs"
 
 
@@ -448,7 +329,7 @@ def foreign_training(pid: int) -> str:
         if one in ours:
             break
         words = _proc(one, "cmdline").replace("\0", " ").strip()
-        if re.search(r"python|torchrun|accelerate|deepspeed", words) and _TRAINING.search(words):
+        if re.search(r"python|torchrun|accelerate|deepspeed", words) and LIKE.training.search(words):
             return f"pid {one} trains: {words[:120]}"
         if "RGT_GATE_JOB=" in _proc(one, "environ"):
             return f"pid {one} is a job of the GPU gate: {words[:120]}"
@@ -485,7 +366,7 @@ def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     names = [word for word in operands(words[1:], "-s --signal -g -G -P -u -U -t -o --older-than -y") if word]
     names += [word for word in words[1:] if re.fullmatch(r"-[a-z]*f.+", word) and words[0] == "pkill"]
     names = names or [stdin]
-    parent = UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), option(words[1:], "-P", "--parent") or "")
+    parent = origin_of(option(words[1:], "-P", "--parent") or "")
     names += ["python"] * bool(unix and whose(parent))  # children of what a session or a listing holds
     if words[0] == "fuser":
         kills = has_flag(words[1:], "-k", "--kill") and whose(f"fuser {' '.join(names)}")
@@ -497,74 +378,42 @@ def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """systemctl stop train.service, service slurmd restart; powering off is in the table."""
     rest = operands(words[1:], "-H -M -t -p --host --machine --type")
-    ends = {
-        "down",
-        "force-stop",
-        "force-shutdown",
-        "stop",
-        "kill",
-        "restart",
-        "disable",
-        "isolate",
-        "mask",
-        "try-restart",
-        "unload",
-        "bootout",
-    } & set(rest[:2])
     told = " ".join(rest)
-    if ends and (names_training(told) or re.search(r"docker|containerd|kubelet|podman|user[-@]\d|\.slice", told)):
+    engine = re.search(r"docker|containerd|kubelet|podman|user[-@]\d|\.slice", told)
+    if WORDS["ends a service"].intersection(rest[:2]) and (engine or names_training(told)):
         guard.act("kill", f"ends the service {told}", words)
 
 
 def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """-m file -a state=absent, -m reboot, -m ec2_instance -a state=stopped; without a module the text is a command."""
-    module = (option(words[1:], "-m", "--module-name") or "command").rpartition(".")[2].removeprefix("win_")
-    told, there = option(words[1:], "-a", "--args") or "", state.elsewhere()
-    given = dict(pair.split("=", 1) for pair in shlex_words(told) if "=" in pair)
-    named = given.get("path") or given.get("dest") or given.get("name") or ""
-    ends = given.get("state") in ("absent", "stopped", "restarted", "terminated", "killed")
-    if has_flag(words[1:], "-C", "--check", "--list-hosts", "--list-tasks", "--syntax-check"):
-        return
-    if module in ("command", "shell", "raw", "powershell", "script"):
-        guard.script(re.sub(r"^(?:cmd|_raw_params)=", "", told), there, stdin)
-    elif module.endswith(("reboot", "shutdown")):
-        guard.act("end", "ends or restarts the machines", words)
-    elif ends and module.endswith("file"):
-        guard.lose([named], there, words, "removes")
-    elif ends and about(parts(f"{module} {given.get('kind', '')}"), bool(_CLOUD.search(module))):
-        guard.act("end", f"{module} ends {named}", words, named)
+    module = (option(words[1:], "-m", "--module-name") or "command").removeprefix("win_")
+    told = re.sub(r"^(?:cmd|_raw_params)=", "", option(words[1:], "-a", "--args") or "")
+    if not has_flag(words[1:], *WORDS["ansible looks"]):
+        task(guard, words, f"{module}: {told}", state.elsewhere())
 
 
 def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """Each task: what it removes with `state: absent`, and the lines that it gives to a shell."""
-    if has_flag(words[1:], "-C", "--check", "--list-hosts", "--list-tasks", "--syntax-check"):
-        return
-    for path in operands(words[1:], "-i -e -u -l -t -f --inventory --extra-vars --limit --tags --user"):
-        text = with_included(guard, path, state)
-        for task in [one for one in re.split(r"(?m)^\s*- (?=[\w.]+:)", text) if has_tags(one, words)]:
-            if re.search(r"\bstate\s*[:=]\s*[\"']?absent", task) and re.search(r"\bfile:", task):
-                gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", task)
-                guard.lose(gone, state.elsewhere(), words, "removes")
-            module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in WORDS["task keys"]), "")
-            named = parts(" ".join([module, *re.findall(r"\bkind:\s*(\w+)", task)]))  # k8s with the kind it is about
-            ends = _GONE.search(task) and about(named, bool(_CLOUD.search(module)))
-            formats = module.endswith("filesystem") and re.search(r"\bforce:\s*(?:true|yes)", task)
-            if ends or formats or module.endswith(("reboot", "shutdown")):
-                guard.act("end", f"{module} ends what it names", words)
-            if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
-                for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", task):
-                    guard.script(line, state.elsewhere())
+    """Each task of a playbook and of the files that it names."""
+    paths = operands(words[1:], "-i -e -u -l -t -f --inventory --extra-vars --limit --tags --skip-tags --user")
+    for path in [] if has_flag(words[1:], *WORDS["ansible looks"]) else paths:
+        for text in re.split(r"(?m)^\s*- (?=[\w.]+:)", with_included(guard, path, state)):
+            task(guard, words, text, state.elsewhere())
 
 
-def has_tags(task: str, words: list[str]) -> bool:
-    """Is the task one that --tags and --skip-tags choose?"""
-    own = re.search(r"\btags:\s*(\[[^\]]*\]|(?:\n\s*- [\w-]+)+|[\w, -]+)", task)
-    tags = set(re.findall(r"[\w-]+", own[1])) if own else set()
-    wanted, spared = (
-        {tag for text in values_of(words, *names) for tag in text.split(",")}
-        for names in (["-t", "--tags"], ["--skip-tags"])
-    )
-    return not tags & spared and (not wanted or bool(tags & (wanted | {"always"})))
+def task(guard: Walker, words: list[str], text: str, there: State) -> None:
+    """What it removes with `state: absent`, the machines that it ends, and the lines that it gives to a shell."""
+    if re.search(r"\bstate\s*[:=]\s*[\"']?absent", text) and re.search(r"\bfile:", text):
+        gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", text)
+        guard.lose(gone, there, words, "removes")
+    module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", text) if key not in WORDS["task keys"]), "")
+    named = parts(" ".join([module, *re.findall(r"\bkind[:=]\s*(\w+)", text)]))  # k8s with the kind it is about
+    ends = LIKE.task_ends.search(text) and about(named, bool(LIKE.cloud_module.search(module)))
+    formats = module.endswith("filesystem") and re.search(r"\bforce:\s*(?:true|yes)", text)
+    if ends or formats or module.endswith(("reboot", "shutdown")):
+        guard.act("end", f"{module} ends what it names", words)
+    if re.search(r"\b(?:shell|command|raw|cmd)\s*:", text):
+        for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", text):
+            guard.script(line, there)
 
 
 def with_included(guard: Walker, path: str, state: State, depth: int = 4) -> str:

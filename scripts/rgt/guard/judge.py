@@ -12,8 +12,8 @@ import os
 
 from rgt.guard import clients, destroyers, outputs, wrappers
 from rgt.guard.argument_words import has_flag, option, shlex_words
-from rgt.guard.precious_paths import UNKNOWN, Precious, marker
-from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
+from rgt.guard.precious_paths import Precious, marker, origin_of
+from rgt.guard.quick_start import LIKE, PROGRAMS, WORDS, re
 from rgt.guard.shell_walk import LOSES, STARTS, Act, Walker
 from rgt.guard.word_expansion import TEXT, State, TooMuch
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 SCRIPTS = 30  # read for one line
-_OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu_gate|launch|guard|lease)\.py$")
-# safe-rm, gfal-rm; of other file systems: irm, munlink, s3rm, arcrm, hpss_rm
-_RM = Regex(
-    r"(?:[\w.]+-)*(?:rm|trash|wipe|shred|unlink|remove)(?:-[\w.]+)*"
-    r"|(?:[a-z]|[a-z]\w{0,4}_|s3|gs|oss|arc|xrd|lcg|dmf|mega)(?:rmr?|unlink|(?<=_)remove)"
-)
-_CLOUD = Regex(r"[A-Z][a-z]+-(?:Az|EC2|S3|GC[ES]|ECS|EKS|CFN|SM|EFS|FSX|DDB|RDS|VM|OCI)[A-Z]")  # cmdlets
 _MODULES = {"wrappers": (wrappers, STARTS), "outputs": (outputs, STARTS), "destroyers": (destroyers, LOSES)}
 for _function, _names in PROGRAMS["functions"].items():
     _module, _table = _MODULES[_function.partition(".")[0]]
@@ -50,7 +43,7 @@ class Guard(Walker):
         again, self.line = self.state.copy(), line
         self.run(words or [], self.state, "")
         self.script(line, self.state)
-        if not self.acts and "\\" in line and wrappers.WINDOWS.search(line):  # PowerShell: .\runs\x
+        if not self.acts and "\\" in line and LIKE.windows_line.search(line):  # PowerShell: .\runs\x
             self.script(re.sub(r"(?<=[\w.:*])\\(?=[\w.*])", "/", line), again)
         return self.acts
 
@@ -71,7 +64,7 @@ class Guard(Walker):
                 return self.script(text, inner, stdin)
             return self.run([*shlex_words(text), *words[1:]], inner, stdin)
         told = [words[0], *(words[1:3] if name.startswith("python") else [])]
-        if any(one.endswith(("rgt", ".pyz", ".py")) and _OURS.match(one) for one in told):
+        if any(one.endswith(("rgt", ".pyz", ".py")) and LIKE.our_tool.match(one) for one in told):
             return self.ours(words, state, stdin)
         return self.program(words[0], [name, *words[1:]], state, stdin)
 
@@ -80,9 +73,8 @@ class Guard(Walker):
         words = [name, *words[1:]]
         for key in PROGRAMS["argument variables"].get(name, "").split():  # TF_CLI_ARGS_apply=-destroy terraform apply
             words = words + shlex_words(str(state.variables.get(key + "".join(words[1:2]) * (key[-1] == "_"), "")))
-        self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
-        known = name in self.table["commands"] or (name[:1].isupper() and bool(_CLOUD.match(name)))
-        alike = "rm" if name not in (*LOSES, *self.table["commands"]) and _RM.fullmatch(name) else ""
+        known = name in self.table["commands"] or (name[:1].isupper() and bool(LIKE.cloud_cmdlet.match(name)))
+        alike = "rm" if name not in (*LOSES, *self.table["commands"]) and LIKE.like_rm.fullmatch(name) else ""
         alike = "mkfs" if name.startswith("mkfs.") else alike
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)
         if known or not (losing or program or name in WORDS["data"]):
@@ -95,8 +87,8 @@ class Guard(Walker):
             destroyers.output_wiped(self, words, state, known)
         told = [alike or name, *words[1:]]
         out = losing(self, told, state, stdin) if losing and "-WhatIf" not in words else None
-        if name in WORDS["escaping"]:
-            wrappers.escaping(self, words, state, stdin)
+        if name in WORDS["editors"]:
+            wrappers.editor(self, words, state, stdin)
         if program:
             return program(self, words, state, stdin) or ""
         if losing:
@@ -106,9 +98,8 @@ class Guard(Walker):
         if "/" in path or name.endswith((".sh", ".py", ".bash")):
             return self.file(path, words[1:], state, stdin, "")
         destroyers.unseen(self, path, words[1:], state)
-        if (name not in WORDS["data"] or words[1:2] in (["codespace"], ["cs"])) and not re.match(
-            r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name
-        ):
+        cmdlet = re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name)
+        if not cmdlet and (name not in WORDS["data"] or words[1:2] in (["codespace"], ["cs"])):
             wrappers.carried(self, words, state, stdin, known)
         return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
 
@@ -120,7 +111,7 @@ class Guard(Walker):
             bare = name.rstrip("0123456789.")  # python3.11
             name = bare if name not in STARTS and bare in STARTS else name
             return _CMDLETS.get(name.lower(), name) if "-" in name else name
-        text = UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), name).lower()
+        text = origin_of(name).lower()
         match = re.search(r"(python|bash|node|perl|kubectl|docker|rsync|curl|ssh|\brm\b)", text)
         return match[1] if match else name
 
@@ -169,11 +160,9 @@ class Guard(Walker):
         if key.endswith((".ps1", ".bat", ".cmd")):
             return self.run(["pwsh", "-Command", text], state, stdin)
         inner = state if language == "sh" else state.copy()
-        before, inner.arguments = (inner.arguments, inner.variables.get("0", "sh"), inner.certain), arguments
+        before, inner.arguments = (inner.arguments, inner.variables.get("0", "sh")), arguments
         inner.variables["0"] = path
-        given = [*arguments, *[""] * 9][:9]  # what the line gives its script is sure, as far as it is known
-        inner.certain = inner.certain | {str(i): one for i, one in enumerate(given, 1) if "\ue001" not in one}
         out = self.script(text[:TEXT], inner, stdin)
-        inner.arguments, inner.variables["0"], inner.certain = before
+        inner.arguments, inner.variables["0"] = before
         inner.stopped = "" if inner.stopped == "return" else inner.stopped
         return out

@@ -6,22 +6,16 @@ import os
 
 from rgt.guard.argument_words import has_flag, operands, option, values_of
 from rgt.guard.precious_paths import OWN, listed, marker
-from rgt.guard.quick_start import WORDS, Regex, re
+from rgt.guard.quick_start import LIKE, WORDS, re
 from rgt.guard.shell_reader import decode_ansi
 from rgt.guard.shell_walk import Walker, decoded
 from rgt.guard.word_expansion import MATCHES, VALUES, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Test = Callable[[str, bool], bool]  # path, is a folder -> whether it matches
-_KEPT = Regex(r"(?:/([^/]*)/|[\d,$+~!]*)\s*[dp]")  # sed: /text/d, 1,5p
-_PRINTS = Regex(  # awk: {print $2}, NR > 1 {print "rm", $NF}
-    r"(?:(?:NR\s*[<>=!%]+\s*\d+|/[^/]*/|\$\w+\s*[<>=!~]+\s*[^{}]+)\s*)?"
-    r'\{\s*print\s+((?:"(?:[^"\\]|\\.)*"|\$(?:\d+|NF)|[\s,])+);?\s*\}'
-)
-_SLOW = Regex(r"[*+}][^()]*\)[*+{]")  # (a+)+ takes for ever; without it the lines are kept as they are
 
 
 def echo(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -34,23 +28,20 @@ def echo(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def printf(guard: Walker, words: list[str], state: State, stdin: str) -> str:
+    pattern, values, out = decode_ansi("".join(words[1:2])), words[2:], ""
+    holes = len(re.findall(r"%[^%]", pattern))
     if words[1:2] == ["-v"] and len(words) > 3:
         state.variables[words[2]] = printf(guard, ["printf", *words[3:]], state, stdin)
         return ""
-    pattern, values, out = decode_ansi("".join(words[1:2])), words[2:], ""
-    holes = len(re.findall(r"%[^%]", pattern))
+
+    def fill(hole: re.Match[str]) -> str:
+        value = "%" if hole[1] == "%" else values.pop(0) if values else ""
+        return decode_ansi(value) if hole[1] == "b" else value
+
     while True:
-        given = iter(values[:holes])
-        values = values[holes:]
-        out += re.sub(r"%(%|[-+ #0-9.]*[a-zA-Z])", lambda hole, given=given: _filled(given, hole), pattern)  # type: ignore[misc]
+        out += re.sub(r"%(%|[-+ #0-9.]*[a-zA-Z])", fill, pattern)
         if not values or not holes:
             return out
-
-
-def _filled(given: Iterator[str], hole: re.Match[str]) -> str:
-    """What stands for one %s of printf."""
-    value = "%" if hole[1] == "%" else next(given, "")
-    return decode_ansi(value) if hole[1] == "b" else value
 
 
 def cat(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -108,18 +99,11 @@ def same_lines(guard: Walker, words: list[str], state: State, stdin: str) -> str
 def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     rest = operands(words[1:], "-e -f -A -B -C -m --include --exclude --exclude-dir")
     pattern = option(words[1:], "-e") or "".join(rest[:1])
-    if "--files" in words:  # of rg: names, no text
-        named = [test for one in values_of(words, "-g", "--glob") for test in ("-o", "-name", os.path.basename(one))]
-        tests = ["-type", "f", *(["(", *named[1:], ")"] if named else [])]
-        return find(guard, ["find", *(rest or ["."]), *tests], state, "")
-    if len(rest) == 2 and not has_flag(words[1:], "-l", "-L", "-c", "-r", "-R"):
-        stdin = guard.content(rest[1], state)
-        rest = rest[: 2 if "\ue001" in stdin else 1]
     if len(rest) > 1 or not stdin or "\ue001" in stdin:
         return marker(stdin + " " + " ".join(words))
     text = as_python(pattern, has_flag(words[1:], "-E", "-P") or words[0] != "grep")
     try:
-        regex = re.compile("" if _SLOW.search(text) else text, re.I if has_flag(words[1:], "-i") else 0)
+        regex = re.compile("" if LIKE.slow_regex.search(text) else text, re.I if has_flag(words[1:], "-i") else 0)
     except re.error:
         return stdin
     return "".join(line for line in stdin.splitlines(True) if bool(regex.search(line)) != has_flag(words[1:], "-v"))
@@ -128,8 +112,6 @@ def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def decode(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """base64 -d, openssl base64 -d; nushell's `decode base64`; xxd -r -p; and what they make of known text."""
     if words[0] == "xxd":
-        if not has_flag(words[1:], "-r"):
-            return marker("xxd") if "\ue001" in stdin or not stdin else stdin.encode().hex() + "\n"
         digits = "".join(stdin.split())
         known = len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
         return bytes.fromhex(digits).decode("utf-8", "replace") if known else marker("xxd")
@@ -145,8 +127,6 @@ def decode(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 def tr(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     sets = [decode_ansi(word) for word in operands(words[1:])]
-    if "[" in "".join(sets):
-        return stdin
     if has_flag(words[1:], "-d"):
         return "".join(sign for sign in stdin if sign not in "".join(sets))
     ranges = [re.sub(r"(?s)(.)-(.)", lambda m: "".join(map(chr, range(ord(m[1]), ord(m[2]) + 1))), s) for s in sets]
@@ -162,18 +142,16 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         guard.edit(rest[0 if given else 1 :], state, words)
         return ""
     script = given or "".join(rest[:1])
-    for path in re.findall(r"(?:^|[;}/\dgpI])\s*w\s+(\S+)", script):  # s/a/b/w FILE
-        guard.overwrite(path, state, words)
     stdin = "".join(guard.content(path, state) for path in rest[0 if given else 1 :]) or stdin
     swap = re.fullmatch(r"s(.)(.*?)\1(.*?)\1[gep0-9]*", script)
     extended = has_flag(words[1:], "-E", "-r")
-    if "\ue001" in stdin or not (swap or _KEPT.fullmatch(script)):
+    if "\ue001" in stdin or not (swap or LIKE.sed_keeps.fullmatch(script)):
         return marker(stdin[:200] + " " + " ".join(words))
-    kept = _KEPT.fullmatch(script)
+    kept = LIKE.sed_keeps.fullmatch(script)
     if kept and not kept[1]:  # 2,5d: some of the lines
         return stdin
     old = as_python(kept[1] if kept else swap[2] if swap else "", extended)
-    if _SLOW.search(old):
+    if LIKE.slow_regex.search(old):
         return stdin
     new = re.sub(r"(?<!\\)&", lambda _: r"\g<0>", swap[3]) if swap else ""
     try:
@@ -187,29 +165,17 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 def as_python(pattern: str, extended: bool) -> str:
     """A regular expression of grep and sed in Python's: without -E the bare signs are text."""
-    for name, signs in (("space", r"\s"), ("digit", r"\d"), ("alnum", "a-zA-Z0-9"), ("alpha", "a-zA-Z")):
-        pattern = pattern.replace(f"[:{name}:]", signs)
     if extended:
         return pattern
     return re.sub(r"\\?[(){}?+|]", lambda match: match[0][1:] or "\\" + match[0], pattern)
 
 
 def columns(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    """cut -f2, awk '{print "rm", $2}': known where the lines are."""
-    named = operands(words[1:], "-F -v -f -c -d")[words[0] != "cut" :]
+    """awk '{print "rm", $2}': known where the lines are."""
+    named = operands(words[1:], "-F -v -f")[1:]
     stdin = "".join(guard.content(path, state) for path in named[:VALUES] if "=" not in path) or stdin
-    if words[0] == "cut":
-        which, sign = option(words[1:], "-f", "-c") or "", option(words[1:], "-d") or "\t"
-        start = re.match(r"\d+", which)
-        if start and "\ue001" not in stdin:
-            at = int(start[0]) - 1
-            if option(words[1:], "-c"):
-                return "".join(line[at:] + "\n" for line in stdin.splitlines())
-            rows = [line.split(sign) for line in stdin.splitlines()]
-            return "".join(sign.join(row[at:] if "-" in which else row[at : at + 1]) + "\n" for row in rows)
-        return derived(guard, words, state, stdin)
     program = "".join(operands(words[1:], "-F -v")[:1])
-    match = _PRINTS.fullmatch(program.strip())
+    match = LIKE.awk_prints.fullmatch(program.strip())
     if not match or "\ue001" in stdin or not stdin:
         return derived(guard, words, state, stdin)
     parted, out = option(words[1:], "-F"), ""
@@ -244,9 +210,6 @@ def one_word(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     name, rest = words[0], operands(words[1:])
     if name == "rev":
         return "".join(line[::-1] + "\n" for line in stdin.splitlines())
-    if name == "seq" and rest and all(word.isdigit() for word in rest):
-        low, high = (int(rest[0]) if len(rest) > 1 else 1), int(rest[-1])
-        return "".join(f"{number}\n" for number in range(low, min(high, low + VALUES) + 1))
     first = rest[0].rstrip("/") if rest else ""
     said = {"pwd": state.cwd, "mktemp": OWN, "which": first, "type": first, "dirname": os.path.dirname(first) or "."}
     said["basename"] = os.path.basename(first).removesuffix(rest[1] if len(rest) > 1 else "")
@@ -276,7 +239,7 @@ class Expression:
 
     def __init__(self, words: list[str]) -> None:
         self.depth = {"-mindepth": 0, "-maxdepth": 99}
-        self.executes: list[tuple[list[str], bool, list[str]]] = []  # words, whether all paths come at once, paths
+        self.executes: list[tuple[list[str], list[str]]] = []  # words, paths
         self.sinks: dict[str, list[str]] = {"-delete": [], "-prune": [], "-print": [], "-print0": []}
         self.tests: list[Test] = []
         self.words = list(words)
@@ -306,10 +269,10 @@ class Expression:
 
         if word in ("-exec", "-execdir", "-ok", "-okdir"):
             end = next((i for i, one in enumerate(self.words) if one in (";", "+", "\\;")), len(self.words))
-            self.executes.append((self.words[:end], self.words[end : end + 1] == ["+"], []))
+            self.executes.append((self.words[:end], []))
             del self.words[: end + 1]
         if word in ("-exec", "-execdir", "-ok", "-okdir") or word in self.sinks:
-            sink = self.sinks.get(word, self.executes[-1][2] if self.executes else [])
+            sink = self.sinks.get(word, self.executes[-1][1] if self.executes else [])
             return lambda path, folder: not sink.append(path)  # type: ignore[func-returns-value]
         value = self.words.pop(0) if word in WORDS["find tests"] and self.words else ""
         if word in self.depth:
@@ -342,24 +305,16 @@ def find(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         guess = root.rstrip("/") + "/" + next((name for name in named if name not in negated), "*")
         guess = guess if state.remote else listed(guess)
         told = [wanted.sinks[word] for word in {"-delete", *prints} & set(rest)]
-        for sink in [paths, *told, *(hits for _, _, hits in wanted.executes)]:
+        for sink in [paths, *told, *(hits for _, hits in wanted.executes)]:
             sink.append(guess)
     guard.lose(wanted.sinks["-delete"], state, words, "find -delete removes", whole=state.remote)
-    for command, together, hits in wanted.executes:
-        if together and hits and "{}" in command:
-            at = command.index("{}")
-            guard.run([*command[:at], *hits, *command[at + 1 :]], state.copy(), "")
-        else:
-            for path in hits[:MATCHES]:
-                guard.run([word.replace("{}", path) for word in command], state.copy(), "")
+    for command, hits in wanted.executes:
+        for path in hits[:MATCHES]:
+            guard.run([word.replace("{}", path) for word in command], state.copy(), "")
     if state.remote:
         return marker(" ".join(words))
     if prints or wanted.executes or "-delete" in words:
         paths = wanted.sinks["-print"] + wanted.sinks["-print0"]
-    if form := option(rest, "-printf"):
-        asked = re.sub(r"%[TAC]?([^pPfh])", "1", decode_ansi(form)).replace("%P", "%p")
-        names = [(path, os.path.basename(path), os.path.dirname(path)) for path in paths]
-        return "".join(asked.replace("%p", one).replace("%f", two).replace("%h", three) for one, two, three in names)
     return "".join(path + ("\0" if "-print0" in prints else "\n") for path in paths)
 
 
@@ -399,6 +354,6 @@ def fd_as_find(words: list[str]) -> list[str]:
     given = operands(rest, "-e -t -d -E --extension --type --max-depth --exclude --changed-before")
     pattern = "".join(given[:1])
     pattern = re.sub(r"\.\*|[.*]", "*", f"*{pattern.strip('^$')}*") if pattern and "-g" not in rest else pattern
-    tests = ["-mindepth", "1", "-name", pattern.replace("\\", "") or "*", *(["-name", f"*.{ending}"] if ending else [])]
+    tests = ["-mindepth", "1", "-name", pattern.replace("\\", "") or "*", *["-name", f"*.{ending}"] * bool(ending)]
     action = ["-exec", *command, *(["{}"] if "{}" not in command else []), ";"] if command else []
     return ["find", *(given[1:] or ["."]), *tests, *action]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.quick_start import WORDS, Regex, re
+from rgt.guard.quick_start import LIKE, WORDS, re
 
 ENTRIES = 4000  # directory entries read for one command line
 UP = 7  # folders above a path that may be a run directory
@@ -18,42 +18,20 @@ SYSTEM = {f"/{name}" for name in "bin boot etc home lib lib64 media mnt opt root
 VOLATILE = ("/tmp/", "/var/tmp/", "/dev/shm/", "/private/tmp/")
 _CODE = tuple(WORDS["code endings"])
 _ROOTS = WORDS["roots"] | {""}
-_OWN_ROOTS = Regex(r"(?i)/(?:home|users|mnt|scratch)/[^/]+|~/?(?:proj|project|work|workspace)?")
-_RUN_ID = Regex(r"20\d{6}-\d{6}-[\w.-]+|(?:offline-)?run-20\d{6}_\d{6}-\w+|version_\d+|exp[-_]?\d+|run[-_]?\d+")
-# models of other libraries than names.py reads, databases of trackers, trajectories of simulations
-_OTHERS = Regex(
-    r"(?i).*\.(?:keras|pdparams|pdopt|nemo|cbm|ubj|xtc|trr|dcd)|(?:mlflow|optuna|study|experiments?|sacred|aim)\w*\.(?:db|sqlite3?)"
-    r"|(?:.*[-_.])?(?:model|weights|best|final|ckpt|checkpoint|clf|policy)(?:[-_.].*)?\.(?:h5|hdf5|joblib|pkl|msgpack|zip|tar)"
-)
-_EVENTS = Regex(r"events\.out.*|.*\btfevents\b.*|.*\.wandb|.*\.distcp|(?!.*cloud).*\.(?:vhdx?|vmdk|qcow2|vdi)")
-_HINT = Regex(
-    r"(?:^|[^a-z])(?:runs?|ckpts?|checkpoints?|weights|outputs?|lightning_logs|wandb|results|experiments?|exp_?dir"
-    r"|save_?dir|log_?dir|models?_?dir)(?:[^a-z]|$)"
-)
-_CHINESE = Regex(
-    "结果|权重|检查点|断点|训练日志|训练记录|实验记录|实验输出|实验日志|模型(?:文件|参数|输出|保存)|原始数据|数据集$"
-)
-_CHINESE_LIGHT = Regex("缓存|临时|草稿|截图|笔记|说明|模板|分析|[.](?:md|txt|docx?|pptx?|pdf|png|tex)$")
 # raw data of training: what lies in such a folder and can hardly be made again
 _DATA, _DERIVED = WORDS["data folders"], WORDS["derived data"]
-_DATA_FILE = Regex(
-    r"(?i).*\.(?:bin|parquet|jsonl?|npy|npz|h5|hdf5|tfrecords?|arrow|mmap|idx|mdb|feather|csv|tsv|txt|zst|mcap|bag|db3"
-    r"|wav|flac|mp3|mp4|avi|jpe?g|png|tiff?|svs|dcm|nii|pcd|las|laz|ply|fasta|fastq|fa|bam|vcf|pdb|sdf)(?:\.gz)?"
-)
-# values that no name had before: $$, $RANDOM, seconds
-_FRESH = Regex("\ue001(?:\\$\\$|S?RANDOM|EPOCH\\w*|uuidgen|date\ue006[^\ue002]*%[sN])[^\ue002]*\ue002")
-# data itself, under tools for versions, whose other folders are caches
-_STORE = Regex(
-    r"(?:^|/)\.(?:dvc(?:/cache(?:/(?!runs|tmp).*)?)?|git/(?:annex|lfs)(?:/objects.*)?|oxen(?:/versions.*)?)[/*]*$"
-)
 OWN = "/tmp/tmp.guard0000"  # stands for the folder that mktemp makes
-UNKNOWN = Regex("\ue001([^\ue002]*)\ue002")
 
 
 def marker(text: str) -> str:
     """A value that is not known, with a word about where it came from."""
     plain = text.replace("\ue001", "").replace("\ue002", "")  # one that was cut short has only the first of the two
     return "\ue001" + "\ue006".join(plain.split())[:300] + "\ue002"
+
+
+def origin_of(text: str, sign: str = "") -> str:
+    """Text whose markers are replaced by the words about where their values came from."""
+    return LIKE.unknown.sub(lambda match: sign + match[1].replace("\ue006", " "), text)
 
 
 def listed(path: str) -> str:
@@ -67,7 +45,7 @@ def is_result_file(name: str) -> bool:
 
     if name in RECORDS or name in PROOFS:
         return True
-    named = names.is_checkpoint(name) or _EVENTS.fullmatch(name) or _OTHERS.fullmatch(name)
+    named = names.is_checkpoint(name) or LIKE.event_file.fullmatch(name) or LIKE.other_results.fullmatch(name)
     return bool(named) and not names.is_partial_copy(name)
 
 
@@ -108,12 +86,10 @@ class Precious:
         here = {name for name, _ in rows}
         if here & {".git", "pyproject.toml", "setup.py", "SKILL.md"}:
             return False  # a project, whatever else lies in it
-        if here & RECORDS or any(_EVENTS.fullmatch(name) for name in here):
+        if here & RECORDS or any(LIKE.event_file.fullmatch(name) for name in here):
             return True
-        saved = any(
-            name.lower() in WEIGHTS or names.is_step_folder(name) if is_dir else names.is_checkpoint(name)
-            for name, is_dir in rows
-        )
+        saved = any(names.is_checkpoint(name) for name, is_dir in rows if not is_dir)
+        saved = saved or any(name.lower() in WEIGHTS or names.is_step_folder(name) for name, is_dir in rows if is_dir)
         return saved and any(name.endswith((".log", "metrics.csv", "config.json")) for name in here)
 
     def inside(self, path: str) -> str:
@@ -169,7 +145,7 @@ class Precious:
         """Raw training data: here a file, elsewhere by name a folder, too; no cache, no copy that was made of it."""
         parts = path.removeprefix(self.cwd).strip("/*").split("/")
         at = next((i for i, part in enumerate(parts) if part.lower() in _DATA), -1)
-        if at < 0 or not (_DATA_FILE.fullmatch(parts[-1]) or (remote and at >= len(parts) - 2)):
+        if at < 0 or not (LIKE.data_file.fullmatch(parts[-1]) or (remote and at >= len(parts) - 2)):
             return False
         kept = parts[1:] if "scratch" in parts[0].lower() and at else parts  # /scratch/me/data: of a cluster
         tokens = {token for part in kept for token in re.split(r"[^a-z]+", part.lower())}
@@ -177,9 +153,9 @@ class Precious:
 
     def lost(self, path: str, remote: bool, whole: bool = True) -> str:
         """What of value goes with the path, or nothing. A path that is not here is judged by its name."""
-        if path.startswith(OWN) or ("\ue001" in path and _FRESH.search(path)):
+        if path.startswith(OWN) or ("\ue001" in path and LIKE.fresh_value.search(path)):
             return ""
-        if _STORE.search(path):
+        if LIKE.version_store.search(path):
             return path
         if not remote and "\ue001" not in path and os.path.lexists(path):
             return self.here(path, whole)
@@ -194,10 +170,10 @@ class Precious:
     def by_name(self, path: str, remote: bool) -> str:
         shown = known = path
         if "\ue001" in path:
-            shown = UNKNOWN.sub(lambda match: "$" + match[1].replace("\ue006", " "), path)
-            known = UNKNOWN.sub("", path)
-            told = [re.split(r"[\ue006/]", match[1].lower()) for match in UNKNOWN.finditer(path)]
-            if any(_HINT.search(one) for words in told for one in words if one.strip("*'\"") not in CACHES):
+            shown = origin_of(path, "$")
+            known = LIKE.unknown.sub("", path)
+            told = [re.split(r"[\ue006/]", match[1].lower()) for match in LIKE.unknown.finditer(path)]
+            if any(LIKE.result_hint.search(one) for words in told for one in words if one.strip("*'\"") not in CACHES):
                 return shown
         if "://" in known and re.match(r"[a-z0-9]+://", known):  # a bucket
             known = "/" + known.partition("://")[2].partition("/")[2]
@@ -206,7 +182,7 @@ class Precious:
         scratch = self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts)
         if known.endswith((".tmp", ".lock", ".swp", ".pyc", ".o")):  # beside results, and none
             return ""
-        if CACHES & set(parts) or (scratch and not any("-" in part and _RUN_ID.fullmatch(part) for part in parts)):
+        if CACHES & set(parts) or (scratch and not any("-" in part and LIKE.run_id.fullmatch(part) for part in parts)):
             return ""
         if (remote or known.startswith(("/", "~"))) and self.is_root(known):
             return shown
@@ -221,7 +197,7 @@ class Precious:
     def is_root(self, known: str) -> bool:
         parts = [part for part in known.split("/") if part not in ("", ".")]
         bare = "/" + "/".join(parts).rstrip("*").rstrip("/") if known.startswith("/") else known.rstrip("*/")
-        return bare in self.tiers or bare in _ROOTS or bool(_OWN_ROOTS.fullmatch(bare))
+        return bare in self.tiers or bare in _ROOTS or bool(LIKE.own_root.fullmatch(bare))
 
     def _names_result(self, part: str, last: bool) -> bool:
         from rgt.checkpoint import names
@@ -229,11 +205,11 @@ class Precious:
         name = part.lower().strip("*?")
         if names.is_unfinished(part.lstrip(".")) or name.endswith(_CODE):
             return False
-        if is_result_file(part) or is_result_file(name) or _RUN_ID.fullmatch(part):
+        if is_result_file(part) or is_result_file(name) or LIKE.run_id.fullmatch(part):
             return True
         if part.lower() in FOLDERS or names.is_step_folder(part):
             return True
-        if _CHINESE.search(name) and not _CHINESE_LIGHT.search(name):
+        if LIKE.chinese_result.search(name) and not LIKE.chinese_light.search(name):
             return True
         tokens = set(re.split(r"[^a-z]+", name))
         return bool(tokens & WEIGHTS) or bool(tokens & {"runs"}) or (last and name.endswith((".pt", ".pth", ".ckpt")))

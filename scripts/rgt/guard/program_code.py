@@ -9,17 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 
-from rgt.guard import outputs
 from rgt.guard.argument_words import after_options, operands, option, values_of
 from rgt.guard.clients import is_ending_call, parts, request, shows_only
 from rgt.guard.destroyers import unseen
 from rgt.guard.precious_paths import marker
-from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
+from rgt.guard.quick_start import LIKE, PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import STARTS, Walker, mounts
 from rgt.guard.word_expansion import VALUES, State
-
-_MAGICS = Regex(r"(?m)^([ \t]*)(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)[ \t]*([\w/.~{\\].*)")
-_VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
 
 
 def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -28,21 +24,10 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
         executes = name not in ("jupyter", "jupytext") or not {"execute", "run", "--execute"}.isdisjoint(words)
         named = [word for word in words[1:] if word.endswith(".ipynb")] if executes else []
         words, name = ["ipython", *named[:1]], "ipython" if named else ""
-    if name == "xonsh":  # of both kinds
-        guard.run(["sh", *words[1:]], state.copy(), stdin)
     if name in ("torchrun", "accelerate", "deepspeed"):  # their own options stand before the script
         words = ["python", *words[next((i for i, word in enumerate(words) if word.endswith(".py")), len(words)) :]]
     if words[0].startswith(("py", "ipython", "xonsh")):
         python_words(guard, words, state, stdin)
-        return
-    if name in ("cargo", "dotnet", "swift"):  # the program is the folder's
-        if words[1:2] in (["run"], ["r"]):
-            foreign(guard, source_text(guard, name, ["."], state), state, name, arguments=words[2:])
-        return
-    if name == "go" and words[1:2] == ["build"]:
-        folder = (operands(words[2:], "-o -ldflags -tags") or ["."])[-1]
-        out = option(words, "-o") or os.path.basename(state.path(folder).rstrip("/"))
-        guard.written(out, "#!/compiled\n" + source_text(guard, name, [folder], state), state)
         return
     if any(re.match(r"-[lanp0]*i", word) for word in words[1:]):  # perl -pi -e, gawk -i inplace
         guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
@@ -62,27 +47,12 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
 
 
 def source(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """node FILE, go run ./cmd/x, ruby < FILE"""
-    name = words[0]
+    """node FILE, deno run FILE, ruby < FILE"""
     rest = after_options(words[1:], {"-I", "-r", "-M", "-l", "-cp", "-classpath", "--class-path"})
-    if rest[:1] == ["run"]:  # go, deno, bun
-        rest = after_options(rest[1:], set())
-        if name == "bun":
-            package(guard, ["bun", *rest], state)
-    text = source_text(guard, name, rest, state) if rest and rest[0] != "-" else stdin
+    rest = after_options(rest[1:], set()) if rest[:1] == ["run"] else rest
+    text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
     if not text.startswith("\ue001") and not shows_only(text, rest[1:]):
-        foreign(guard, text, state, name, arguments=rest[1:])
-
-
-def source_text(guard: Walker, name: str, rest: list[str], state: State) -> str:
-    """The program's files: one that is named; of `go run ./cmd/x`, `cargo run` and a class those that it is made of."""
-    text, ending = guard.content(rest[0], state), PROGRAMS["source endings"].get(name, "")
-    if not text.startswith("\ue001") or not ending or state.remote:
-        return text
-    folder = rest[0] if os.path.isdir(state.path(rest[0])) else "."
-    wanted = f"{os.path.basename(rest[0])}.{ending}" if name == "java" else f"*.{ending}"
-    paths = outputs.matches(guard, folder, outputs.Expression(["-maxdepth", "4", "-name", wanted]), state)
-    return "\n".join(guard.content(path, state) for path in paths[:VALUES]) or text
+        foreign(guard, text, state, words[0], arguments=rest[1:])
 
 
 def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -93,19 +63,12 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             walk_python(guard, rest[0] if rest else "", state, rest[1:])
             return
         if word[-1] == "m" and word[1:].isalpha():
-            client = rest[0].partition(".")[0].removesuffix("cli") if rest else ""  # awscli
-            if client in guard.table["commands"]:
-                guard.run([client, *rest[1:]], state.copy(), stdin)
-            if rest[:1] == ["json.tool"] and rest[2:]:
-                guard.overwrite(rest[2], state, words)
             module = rest[0].replace(".", "/") if rest else ""
             inner = [i for i, one in enumerate(rest) if one.endswith(".py") and rest[0] in WORDS["python runners"]]
             folder = os.path.isdir(state.path(module)) and not os.path.isfile(state.path(f"{module}.py"))
             # cProfile, trace, torch.distributed.run: they run what they are given
             rest = rest[inner[0] :] if inner else [module if folder else f"{module}.py", *rest[1:]]
             break
-        if word in _VALUED and rest:
-            rest.pop(0)
     if rest and rest[0] != "-":
         folder = os.path.isdir(state.path(rest[0])) and rest[0] != ""
         text = guard.content(f"{rest[0]}/__main__.py" if folder else rest[0], state)
@@ -127,13 +90,13 @@ def walk_python(guard: Walker, text: str, state: State, arguments: list[str], is
             guard.script(cell[match.end() :], state.copy())
         else:
             code += cell + "\n"
-    for attempt in (code, _MAGICS.sub(r"\1pass", code)):  # IPython's lines are no Python
+    for attempt in (code, LIKE.notebook_magic.sub(r"\1pass", code)):  # IPython's lines are no Python
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             python_code.walk(guard, attempt, state, arguments, is_script)
             break
     else:
         foreign(guard, code, state)
-    for match in _MAGICS.finditer(code) if attempt is not code else ():
+    for match in LIKE.notebook_magic.finditer(code) if attempt is not code else ():
         guard.script(match[2], state.copy())
 
 
@@ -150,36 +113,7 @@ def notebook(text: str) -> list[str]:
 
 # -- other languages
 
-_LITERAL = (
-    r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`\\]|\\.)*`|q[qwx]?\{[^}]*\}|q[qwx]?\([^)]*\)"
-    r"|<[^<>\s]*\*[^<>\s]*>|%x[({][^)}]*[)}])"
-)
-# names of functions that delete, in any language; what they delete is the literal behind, or what the code names
-_DELETES = Regex(
-    r"(?<![\w$])(?:rm(?:dir)?Sync|unlink(?:Sync)?|rmdir|rm_(?:rf?|f)!?|rmtree|rimraf(?:\.sync)?|removeSync|emptyDirSync"
-    r"|rm(?=\s*[(\"'\[])|(?<![.>:])remove(?=\(\w)|(?<=\()rm(?=,)|(?:File|Files|fs|Dir|Directory|IO|Deno|os)\.(?:[dD]elete|[rR]emove)\w*|deleteSync|(?<=\.)delete(?=\(\))|(?:dir|file)_delete"
-    r"|(?:Directory|File)\]::Delete|delete_at!|(?<!\.)delete(?=\([\"'])|file\.remove|lfs\.rmdir"
-    r"|[\w.:]*(?:[dD]elete|[rR]emove)[-_]?(?:[dD]ir|[fF]ile|[tT]ree|[rR]ecursive|[pP]ath|[aA]ll|entry)\w*(?:-\w+)*)(?![\w-])"
-    rf"(?P<own>[\"']?[\s(,]*(?:glob)?[\s(\[]*(?!['\"];)({_LITERAL}))?"
-)
-_READS = Regex(
-    r"(?i)(?:read(?!_?dir)[\w.]*|require|import|from|open|load\w*|parse|fromJSON|puts|print\w*|echo|log|mkdir\w*)[\s(]*$"
-)
-# code with one of these starts programs, and a literal that begins with one is its command
-_RUNS = Regex(r"(?i)exec|system|spawn|popen|passthru|shell|command|cmd|process|getline|%x|\brun\b|\$`|\.!|\|\s*\"")
-_WRITES = Regex(  # the file: behind the name, of copies the second, of R's functions the last
-    rf"(?:(?:copy|rename|move|cp|mv)\w*[\s(]*{_LITERAL}\s*,|writeFile(?:Sync)?|truncate(?:Sync)?|(?:File|IO|Bun)\.write!?"
-    rf"|WriteAll\w+|createWriteStream|file_put_contents|Deno\.write\w*|\b(?:cat|sink)\([^;\n]*file\s*="
-    rf"|(?:save|write)[\w.]*\((?:[^;\n'\"]{{0,40}},\s*)?|open[^;\n]{{0,20}}['\"]>['\"]\s*,|\bprintf?\b[^;}}\n>]*>)[\s(]*({_LITERAL})"
-    rf"|open\w*[\s(]*({_LITERAL})\s*,\s*['\"]w|open[^;\n]{{0,20}}['\"]>\s*(\w[^'\"]*)|[fF]ile\(({_LITERAL})\)\.(?:text\s*=|write|setText)"
-)
-_LAST = Regex(rf"(?:write|save)[\w.]*\([^;\n]*,\s*(?:\w+\s*=\s*)?({_LITERAL})")
-_ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
-_SDK = Regex(
-    r"aws-sdk|Aws(?:::|\\)|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b|pulumi"
-)
-_SIGNS = Regex(r"[|;&<>()'\"`$]")  # not in a marker that is read as a shell's text
-_METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
+_LITERAL = LIKE.text("literal")
 
 
 def awk_starts(text: str) -> str:
@@ -199,17 +133,15 @@ def awk_starts(text: str) -> str:
 
 def deletes(guard: Walker, text: str, state: State, language: str, arguments: list[str]) -> None:
     """A call that does not say what it deletes may delete what the code or its line names and does not only read."""
-    calls = [match for match in _DELETES.finditer(text) if not (language[:1] == "R" and match[0][:2] == "rm")]
+    calls = [match for match in LIKE.deleting_call.finditer(text) if not (language[:1] == "R" and match[0][:2] == "rm")]
     for match in calls:
         if match["own"]:
             guard.lose(guard.glob(_bare(match[2]), state), state, ["code", match[0][:80]], "removes")
-    for path in re.findall(rf"({_LITERAL})\)\.(?:delete|remove|unlink|rmtree)\w*", text):  # new File("x").delete()
-        guard.lose(guard.glob(_bare(path), state), state, ["code", path], "removes")
     if all(match["own"] for match in calls):
         return
     guard.lose([word.rpartition("=")[2] for word in arguments], state, ["code", *arguments], "removes")
     for match in re.finditer(_LITERAL, text):
-        if not _READS.search(text[max(0, match.start() - 30) : match.start()]):
+        if not LIKE.reading_call.search(text[max(0, match.start() - 30) : match.start()]):
             paths = [one for one in guard.glob(_bare(match[0]), state) if "/" in one or os.path.exists(state.path(one))]
             guard.lose([one for one in paths if one.strip("./ ")], state, ["code", text[:80]], "removes")
 
@@ -218,7 +150,7 @@ def foreign(
     guard: Walker, text: str, state: State, language: str = "", stdin: str = "", arguments: list[str] | None = None
 ) -> None:
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
-    stdin = _SIGNS.sub(" ", stdin[:200] or " ".join(re.findall(r"\"([^\"]*)\"\s*\|\s*getline", text)))
+    stdin = LIKE.shell_signs.sub(" ", stdin[:200] or " ".join(re.findall(r"\"([^\"]*)\"\s*\|\s*getline", text)))
     if language in ("tclsh", "wish", "expect"):
         guard.script(re.sub(r"\bfile delete\b", "rm -r", text), state.copy())
     awk = language.endswith("awk")
@@ -229,28 +161,30 @@ def foreign(
         text = re.sub(rf"\b{own}(?=\s*\()", name, text)
     ticks = "`" in text and language in ("perl", "ruby", "php")  # there they start what they hold
     code, text = text, awk_starts(text) if awk else text
-    for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if ticks or _RUNS.search(text) else ():
+    started = ticks or LIKE.runs_programs.search(text)
+    for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if started else ():
         literals = [_bare(one, stdin) for one in re.findall(_LITERAL, match[0])]
         first = literals[0].split()
         if not first or not (guard.knows(first[0]) or first[0] in STARTS):
             continue
-        if _READS.search(text[max(0, match.start() - 30) : match.start()]):
+        if LIKE.reading_call.search(text[max(0, match.start() - 30) : match.start()]):
             continue
         if re.match(r"\s*[+.$\w]", text[match.end() :]) and not re.match(r"\s*\.[a-z!]", text[match.end() :]):
             # "rm -rf " $1: what follows is not known
-            literals[-1] += marker(_SIGNS.sub(" ", f"{stdin} {text[match.end() : match.end() + 40]}"))
+            literals[-1] += marker(LIKE.shell_signs.sub(" ", f"{stdin} {text[match.end() : match.end() + 40]}"))
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
     text = code
     deletes(guard, text, state, language, arguments or [])
-    for match in [*_WRITES.finditer(text), *(_LAST.finditer(text) if language[:1] == "R" else ())]:
+    written = [*LIKE.writing_call.finditer(text), *(LIKE.r_writes.finditer(text) if language[:1] == "R" else ())]
+    for match in written:
         path = next(one for one in match.groups() if one)
         guard.overwrite(_bare(path), state, ["code", match[0][:80]])
     for match in re.finditer(_LITERAL, text):
-        if _ADDRESS.fullmatch(_bare(match[0])) and not match[0].startswith("`"):
+        if LIKE.http_address.fullmatch(_bare(match[0])) and not match[0].startswith("`"):
             told = text[max(0, match.start() - 80) : match.end() + 500]
-            named = _METHOD.search(told)
+            named = LIKE.http_method.search(told)
             request(guard, named[1].upper() if named else "GET", _bare(match[0]), told, ["code", match[0][:80]])
-    sdk = _SDK.search(text)
+    sdk = LIKE.cloud_sdk.search(text)
     keys = re.findall(r"[kK]ey[\"']?\s*[:=]>?\s*[\"']([^\"']+)", text)
     spares = keys and not any(guard.precious.by_name(key, True) for key in keys)  # only scratch in a bucket
     for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()|(?<=\)\.)[a-z]\w+(?=\(|\s*(?:$|[;}]))", text)):
@@ -270,69 +204,38 @@ def _bare(literal: str, stdin: str = "") -> str:
 
 # -- make TARGET, just TARGET, npm run NAME: the lines that the named recipe would run
 
-_VARIABLE = Regex(r"(?m)^([A-Za-z_]\w*)\s*[:?+]?=\s*(.*)$")
-
 
 def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    if words[0] in ("npm", "yarn", "pnpm"):
-        package(guard, words, state)
-        return
-    if usual := PROGRAMS["task files"].get(words[0]):
-        names = option(words[1:], "-t", "--taskfile", "-f", "--noxfile", "--snakefile") or usual
-        told = operands(words[1:], "-t -d -f -j -c --taskfile --dir --cores")[:VALUES]
-        tasks(guard, names, [one for one in told if one not in ("run", "r")], state)
-        return
+    """make TARGET, npm run NAME, task NAME: what the runner's file says there, with the values that the line gives."""
     inner = state.copy()
-    inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
-    given = option(words[1:], "-f", "--file", "--makefile", "--justfile")
-    usual = "justfile Justfile" if words[0] == "just" else "GNUmakefile makefile Makefile"
-    texts = [stdin] if given in ("-", "/dev/stdin") else [guard.content(n, inner) for n in (given or usual).split()]
-    text = next((text for text in texts if not text.startswith("\ue001")), "")
-    for names in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", text):
-        paths = [one.strip("'\"") for name in names.split() for one in guard.glob(name, inner)]
-        text += "".join("\n" + guard.content(path, inner) for path in paths)
-    rules = read_rules(text.replace("\\\n", " "))
-    values = {"RM": "rm -f", "MAKE": "make", **dict(_VARIABLE.findall(text))}
-    told = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
-    values.update(dict(word.split("=", 1) for word in told if "=" in word))
-    targets = [word for word in told if "=" not in word] or list(rules)[:1]
-    while targets:
-        needs, lines = rules.pop(targets.pop(), ([], []))  # each runs once
-        targets += needs
-        for line in lines:
+    inner.cwd = inner.path(option(words[1:], "-C", "--directory", "--prefix", "--dir") or ".").rstrip("/")
+    given = option(words[1:], *WORDS["task file options"]) or PROGRAMS["task files"][words[0]]
+    inner.files[inner.path("-")] = inner.files[inner.path("/dev/stdin")] = stdin
+    told = operands(words[1:], f"-C -j -d -c --directory --prefix --dir --cores {' '.join(WORDS['task file options'])}")
+    values = dict(word.split("=", 1) for word in told if "=" in word)
+    targets = [word for word in told if "=" not in word and word not in ("run", "r", "run-script")][:VALUES]
+    tasks(guard, given, targets, inner, values)
+
+
+def tasks(guard: Walker, names: str, targets: list[str], state: State, given: dict[str, str]) -> None:
+    """What a runner's file says at and below the name of a task: lines of a recipe, rows of YAML, a function's code."""
+    texts = [text for name in names.split() if not (text := guard.content(name, state)).startswith("\ue001")]
+    for paths in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", texts[0] if texts else ""):
+        texts += [guard.content(one.strip("'\""), state) for path in paths.split() for one in guard.glob(path, state)]
+    text = "\n".join(texts).replace("\\\n", " ")
+    values = {"RM": "rm -f", "MAKE": "make", **dict(LIKE.make_variable.findall(text)), **given}
+    is_make = re.search(r"[mM]akefile|[jJ]ustfile", names)
+    first = re.findall(r"(?m)^(\w[\w.-]*)[^\n:=]*:(?!=)", text)[:1] if is_make else ["all"]
+    for target in (wanted := list(targets or first)):
+        for number, (key, value) in enumerate(block(text, target)):
+            needs = number == 0 or key in ("task", "deps", "depends", "depends_on")
+            needed = [*re.findall(r"[\w:.-]+", value if needs else ""), f"pre{target}", f"post{target}"]
+            wanted += [one for one in needed if one not in wanted and len(wanted) < VALUES]  # while they are walked
             for _ in range(3):  # values that name values
-                line = re.sub(r"\$[({](\w+)[)}]|\{\{\s*(\w+)\s*\}\}", lambda m: values.get(m[1] or m[2], ""), line)
-            guard.script(line.replace("$$", "$"), inner.copy())
-
-
-_RECIPE = Regex(
-    r"([\w-]+)(?:\s+[*+$]?\w+(?:=(?:'[^']*'|\"[^\"]*\"|\S+?))?)*\s*:(?!=)([^=]*)$"
-)  # of just, with parameters
-
-
-def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Target -> what it needs, and its lines."""
-    rules: dict[str, tuple[list[str], list[str]]] = {}
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line[:1] in ("\t", " ") and line.strip():
-            lines.append(line.strip().lstrip("@-+"))
-        elif match := re.match(r"([^#\s:=][^:=]*)::?(?!=)([^=]*)$", line) or _RECIPE.match(line):
-            lines = []
-            for name in match[1].split() if line[0] != "." else []:  # .PHONY: says nothing
-                rules[name] = (match[2].split(), lines)
-    return rules
-
-
-def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
-    """What a runner's file says at and below the name of a task: rows of YAML and TOML, or a function's code."""
-    for target in (wanted := list(targets or ["all"])):
-        for key, value in block(guard, names, target, state):
-            guard.script(value if key in _COMMANDS else "", state.copy())
-            needed = re.findall(r"[\w:.-]+", value) if key in ("task", "deps", "depends", "depends_on") else []
-            wanted += [one for one in needed if one not in wanted]  # while they are walked
-    texts = [guard.content(name, state) for name in names.split() if not name.endswith((".yml", ".yaml", ".toml"))]
-    for head, body in re.findall(r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", "\n".join(texts)):
+                value = re.sub(r"\$[({](\w+)[)}]|\{\{\s*(\w+)\s*\}\}", lambda m: values.get(m[1] or m[2], m[0]), value)
+            guard.script(value.lstrip("@-+").replace("$$", "$") if key in _COMMANDS else "", state.copy())
+    code = "" if is_make or re.search(r"\.(?:ya?ml|toml|json)$", names) else text
+    for head, body in re.findall(r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", code):
         if not targets or any(re.search(rf"\b{re.escape(one)}\b", head) for one in targets):
             walk_python(guard, head + body, state, [], is_script=True)
             foreign(guard, head + body, state)
@@ -341,11 +244,11 @@ def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
 _COMMANDS = {"", "cmd", "cmds", "command", "entrypoint", "shell", "run"}
 
 
-def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str, str]]:
-    """Of YAML or TOML what stands at and below a title: key and value, a list's `- value` without a key."""
-    texts = [guard.content(name, state) for name in names.split()]
-    text = next((text for text in texts if not text.startswith("\ue001")), "")
-    match = re.search(rf"(?m)^([ \t]*){re.escape(title)}[ \t]*[:=](.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*)", text)
+def block(text: str, title: str) -> list[tuple[str, str]]:
+    """Of a recipe, YAML, JSON or TOML what stands at and below a title: key and value, a plain line without a key."""
+    text = re.sub(r"(?<=[{,])\s*(?=\"[\w:-]+\"\s*:)", "\n", text)
+    name = rf"[\"']?{re.escape(title)}[\"']?(?:[ \t][^:\n]*)?"
+    match = re.search(rf"(?m)^([ \t]*){name}[ \t]*[:=](?!=)(.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*)", text)
     match = match or re.search(rf"(?m)^\[([\w.]+\.)?{re.escape(title)}\]\n((?:[^\[\n].*(?:\n|$))*)", text)  # TOML
     rows = []
     for line in match[2].split("\n") if match else []:
@@ -353,34 +256,14 @@ def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str
         if value.startswith("["):  # ["rm", "-rf", "/runs"]
             rows += [(key or "", " ".join(re.findall(r"[\w./:*~${}-]+", value)))]
         else:
-            rows.append((key or "", value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] else value))
+            quoted = re.fullmatch(r"([\"'])(.*)\1,?", value)
+            rows.append((key or "", quoted[2].replace('\\"', '"') if quoted else value))
     return rows
-
-
-_GIVEN = Regex(
-    r"(?m)^([ \t]*)(?:- )?[\"']?(?:run|setup|commands?|args|script|entrypoint|cmd|init|prolog|epilog)[\"']?\s*:[ \t]*"
-    r"((?:\[[^\]]*\]|.*)(?:\n(?:\1[ \t]+.*|\1- .*|[ \t]*$))*)"
-)
-
-
-def workflow(guard: Walker, name: str, inputs: dict[str, str], state: State) -> bool:
-    """The steps of .github/workflows/NAME that these inputs choose; a hosted runner has no results."""
-    text = guard.content(f".github/workflows/{name}", state)
-    if text.startswith("\ue001"):
-        return False
-    there = state.elsewhere()
-    there.fresh = bool(re.search(r"runs-on:\s*[\"']?(?:ubuntu|macos|windows)-", text))
-    text = re.sub(r"\$\{\{\s*(?:github\.event\.)?inputs\.([\w-]+)\s*\}\}", lambda m: inputs.get(m[1], ""), text)
-    for step in re.split(r"(?m)^(?=\s*- )", text):
-        asked = re.search(r"\bif:.*?inputs\.([\w-]+)\s*([!=]=)\s*'([^']*)'", step)
-        if not asked or (inputs.get(asked[1], "") == asked[3]) == (asked[2] == "=="):
-            manifest(guard, step, there)
-    return True
 
 
 def manifest(guard: Walker, text: str, there: State) -> None:
     """kubectl apply -f, sky launch FILE: the commands that a file gives to machines elsewhere."""
-    for _, value in _GIVEN.findall(re.sub(r"(?<=[{,])\s*(?=\"\w+\"\s*:)", "\n", text)):
+    for _, value in LIKE.given_commands.findall(re.sub(r"(?<=[{,])\s*(?=\"\w+\"\s*:)", "\n", text)):
         words = [_bare(one) for one in re.findall(_LITERAL, value)] if value[:1] == "[" else []
         lines = words or [re.sub(r"^\s*- |^\s*[|>][-+]?\s*$", "", line) for line in value.split("\n")]
         guard.run(words, there.copy(), "")
@@ -392,25 +275,10 @@ def compose(guard: Walker, words: list[str], state: State) -> None:
     rest = [one for one in operands(words[1:], "-f --file -p --project-name -e -v") if one != "compose"]
     usual = "compose.yaml compose.yml docker-compose.yml docker-compose.yaml"
     for service in rest[1:2] if rest[:1] == ["run"] else rest[1:] if rest[:1] == ["up"] else []:
-        rows = block(guard, option(words, "-f", "--file") or usual, service, state)
+        texts = [guard.content(name, state) for name in (option(words, "-f", "--file") or usual).split()]
+        rows = block(next((text for text in texts if not text.startswith("\ue001")), ""), service)
         there = state.elsewhere()
         volumes = [one for key, value in rows if key in ("", "volumes") for one in value.split() if ":" in one]
         there.mounts = mounts(["run", *(word for one in volumes for word in ("-v", one))], state)
         for key, value in rows:
             guard.script(value if key in _COMMANDS - {""} and there.mounts else "", there.copy())
-
-
-def package(guard: Walker, words: list[str], state: State) -> None:
-    import json
-
-    rest = operands(words[1:], "--prefix -w --workspace -C --dir --cwd --filter")
-    try:
-        scripts = dict(json.loads(guard.content("package.json", state))["scripts"])
-    except (ValueError, KeyError, TypeError):
-        scripts = {}
-    if rest[:2] == ["pkg", "set"]:
-        scripts |= dict(word.removeprefix("scripts.").split("=", 1) for word in rest[2:] if "=" in word)
-        state.files[state.path("package.json")] = json.dumps({"scripts": scripts})
-    name = next((word for word in rest if word not in ("run", "run-script")), "")
-    for key in (f"pre{name}", name, f"post{name}"):
-        guard.script(str(scripts.get(key, "")), state.copy())

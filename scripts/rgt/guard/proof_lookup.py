@@ -16,17 +16,13 @@ import shlex
 import time
 
 from rgt.guard.argument_words import shlex_words
-from rgt.guard.quick_start import Regex
+from rgt.guard.quick_start import LIKE
 
 SECONDS = 30 * 60  # an approval is good for
 AGAIN = 10.0  # seconds in which the same line is asked by a second hook
 LOG = 256 * 1024  # bytes of refusals.jsonl; one older file is kept
 _LOOKED = 200  # folders that may hold a pull
 _PROOFS = ("PULL_VERIFIED.json", "STORE_VERIFIED.json")
-_SECRET = Regex(
-    r"(?i)(bearer\s+|basic\s+|(?:api[-_]?key|token|secret|passw(?:or)?d|authorization)[\"']?\s*[=:\s]\s*[\"']?)[^\s\"'&]+"
-    r"|\b(?:hf_|sk-|ghp_|rpa_|github_pat_|secret_)\w{6,}"
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,7 +137,7 @@ def is_granted(name: str, environ: dict[str, str], spend: bool) -> bool:
 
 
 def redacted(text: str) -> str:
-    return _SECRET.sub(lambda match: (match[1] or "") + "***", text)
+    return LIKE.secret.sub(lambda match: (match[1] or "") + "***", text)
 
 
 def log(acts: list[Act], cwd: str, environ: dict[str, str]) -> None:

@@ -11,51 +11,26 @@ import os
 import textwrap
 
 from rgt.guard.clients import ENDS, empties, is_ending_call, request
-from rgt.guard.outputs import Expression, matches
 from rgt.guard.precious_paths import OWN, marker
-from rgt.guard.python_options import Choices
-from rgt.guard.quick_start import WORDS, Regex, re
+from rgt.guard.quick_start import LIKE, WORDS, re
 from rgt.guard.shell_walk import Walker, decoded
 from rgt.guard.word_expansion import MATCHES, VALUES, State
 
-_SAVES = Regex(r"(?:save|dump(?!s)|to_|export|write_|imwrite|tofile|writeto)\w*")
-_OPENS = Regex(r"(?i)\w*(?:open|file|memmap|store|dataset|writer|group)\w*")
-_DELETING = Regex(r"(?:remove|delete|rm|unlink)(?:_?(?:dir|file|tree|path|contents)\w*)?")
-_ACTS = Regex(r"action|state|power|status|control")
-_ANEW = Regex(r"(?:w[bt+:|][\w+:|]*|w|n)")  # modes that begin with an empty file
 Values = list[str]
 
 
 def walk(guard: Walker, text: str, state: State, arguments: Values, is_script: bool) -> None:
     tree = ast.parse(textwrap.dedent(text))
-    choices = Choices(tree, arguments)
-    kept = [one for one in tree.body if getattr(one, "name", "") not in choices.unchosen]
-    tree.body = imported(guard, kept, state) + kept
-    _Reader(guard, state, choices, is_script).read(tree)
-
-
-def imported(guard: Walker, body: list[ast.stmt], state: State) -> list[ast.stmt]:
-    """Functions of the project's own modules that the code imports by name and calls, with these modules' imports."""
-    found: list[ast.stmt] = []
-    nodes = [node for one in body for node in ast.walk(one)]
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    for node in [one for one in nodes if isinstance(one, ast.ImportFrom) and one.module]:
-        names = {alias.name for alias in node.names if (alias.asname or alias.name) in called}
-        text = guard.content(f"{str(node.module).replace('.', '/')}.py", state) if names else "\ue001"
-        with contextlib.suppress(SyntaxError, ValueError):
-            rows = [] if text.startswith("\ue001") else ast.parse(text).body
-            plain = (ast.Import, ast.ImportFrom, ast.Assign)
-            found += [one for one in rows if isinstance(one, plain) or getattr(one, "name", "") in names]
-    return found
+    _Reader(guard, state, arguments, is_script).read(tree)
 
 
 class _Reader(ast.NodeVisitor):
-    def __init__(self, guard: Walker, state: State, choices: Choices, is_script: bool) -> None:
+    def __init__(self, guard: Walker, state: State, arguments: Values, is_script: bool) -> None:
         self.guard, self.state, self.is_script = guard, state, is_script
         self.values: dict[str, Values] = {}
         self.names: dict[str, str] = {}  # import aliases, and what made a variable
         self.imported: set[str] = set()  # libraries
-        self.choices, self.given = choices, choices.arguments
+        self.given = arguments
         self.options: dict[str, Values] = {"argv": self.given}  # of argparse and click: given, or the default
         self.functions: dict[str, list[str]] = {}  # own functions and their parameters
 
@@ -67,27 +42,26 @@ class _Reader(ast.NodeVisitor):
                 self.imported.update((base + alias.name).split(".")[0] for alias in node.names)
             elif isinstance(node, ast.FunctionDef):
                 self.functions[node.name] = [one.arg for one in node.args.args if one.arg != "self"]
-                defaults = node.args.defaults
-                for one, value in zip(node.args.args[-len(defaults) :], defaults, strict=False) if defaults else ():
-                    self.values[one.arg] = self.of(value)
         before = len(self.guard.acts)
         self.visit(tree)  # first for the values: a function is written before it is called
         del self.guard.acts[before:]
         self.state.links.clear()
         self.visit(tree)
 
-    def add_option(self, node: ast.Call, last: str) -> None:
-        """add_argument("--dir", default="runs"): what args.dir is on this line."""
-        if last not in ("add_argument", "option", "argument", "Option"):
-            return
-        names = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
-        given = [self.given[i + 1] for i, word in enumerate(self.given[:-1]) if word in names]
-        given += [word.split("=", 1)[1] for word in self.given if word.split("=")[0] in names and "=" in word]
-        if names and not names[0].startswith("-"):
-            given = [word for word in self.given if not word.startswith("-")]
-        default = next((self.of(k.value) for k in node.keywords if k.arg == "default"), [])
-        for name in names:
-            self.options[name.lstrip("-").replace("-", "_")] = given or default
+    def learn(self, node: ast.Call, last: str, own: Values, first: Values) -> None:
+        """What a call says of values: parameters of own functions, endings that sift names, options of the line."""
+        own_names = [one.arg for one in node.func.args.args] if isinstance(node.func, ast.Lambda) else []
+        for parameter, argument in zip(own_names or self.functions.get(last, []), node.args, strict=False):
+            self.values[parameter] = self.values.get(parameter, []) + self.of(argument)
+        if last == "endswith" and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            held = [one for one in own if one.endswith(tuple(first))]
+            self.values[node.func.value.id] = held or [f"*{ending}" for ending in first]
+        if last in ("add_argument", "option", "argument", "Option"):  # add_argument("--dir", default="runs")
+            names = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
+            given = [self.given[i + 1] for i, word in enumerate(self.given[:-1]) if word in names]
+            given += [word.split("=", 1)[1] for word in self.given if word.split("=")[0] in names and "=" in word]
+            default = next((self.of(k.value) for k in node.keywords if k.arg == "default"), [])
+            self.options.update({one.lstrip("-").replace("-", "_"): given or default for one in names})
 
     # -- values
 
@@ -101,70 +75,25 @@ class _Reader(ast.NodeVisitor):
                     self.names[target.id] = made
             elif isinstance(target, ast.Attribute):
                 self.options[target.attr] = self.of(node.value)
-            elif isinstance(target, ast.Subscript) and self.called(target.value) == "os.environ":
-                self.state.variables.update(
-                    {name: one for name in self.of(target.slice) for one in self.of(node.value)}
-                )
 
     def visit_For(self, node: ast.For) -> None:
         self.bind(node.target, node.iter)
         self.generic_visit(node)
 
-    def visit_If(self, node: ast.If) -> None:
-        before, answer = self.narrow(node.test), self.choices.answered(node.test)
-        for one in [node.test, *(node.body if answer is not False else [])]:
-            self.visit(one)
-        self.values |= before
-        for one in node.orelse if not answer else []:
-            self.visit(one)
-
-    def visit_Match(self, node: ast.Match) -> None:
-        for case in node.cases:
-            pattern = case.pattern.value if isinstance(case.pattern, ast.MatchValue) else None
-            test = ast.Compare(node.subject, [ast.Eq()], [pattern]) if pattern else None
-            if test is None or self.choices.answered(test) is not False:
-                self.generic_visit(case)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        if node.name not in self.choices.unchosen:
-            self.generic_visit(node)
-
-    def narrow(self, test: ast.expr) -> dict[str, Values]:
-        """if name.endswith(".pyc"): of the known values those stay; what it was before."""
-        func = test.func if isinstance(test, ast.Call) else None
-        if not (isinstance(test, ast.Call) and isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name)):
-            return {}
-        name, ends = func.value.id, tuple(value for one in test.args for value in self.of(one))
-        before = self.values.get(name)
-        if func.attr != "endswith" or not ends or not before:
-            return {}
-        self.values[name] = [value for value in before if value.endswith(ends)] or [OWN]
-        return {name: before}
-
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         for one in node.generators:
             self.bind(one.target, one.iter)
             for test in one.ifs:
-                self.narrow(test)
+                self.visit(test)
         self.generic_visit(node)
 
     visit_SetComp = visit_GeneratorExp = visit_ListComp
 
-    def visit_With(self, node: ast.With) -> None:
-        for item in node.items:
-            if item.optional_vars:
-                self.bind(item.optional_vars, item.context_expr)
-        self.generic_visit(node)
-
     def bind(self, target: ast.expr, source: ast.expr) -> None:
         if isinstance(target, ast.Tuple) and isinstance(source, ast.Call) and self.called(source.func) == "os.walk":
-            for root in (self.of(source.args[0]) if source.args else [])[:1]:  # root, folders, files: these below it
-                for number, one in enumerate(target.elts):
-                    wanted = Expression(["-mindepth", "1", "-type", "d" if number == 1 else "f"])
-                    below = [path[len(root) + 1 :] for path in matches(self.guard, root, wanted, self.state)]
-                    if isinstance(one, ast.Name):
-                        self.values[one.id] = below[:MATCHES] if number else [root]
-            return
+            names = [one.id for one in target.elts if isinstance(one, ast.Name)]
+            self.values.update({one: [OWN] for one in names[1:]} | {one: self.of(source.args[0]) for one in names[:1]})
+            return  # root, folders, files: what is lost is known when their names are sifted
         for one in target.elts if isinstance(target, ast.Tuple) else [target]:
             if isinstance(one, ast.Name):
                 self.values[one.id] = self.of(source)
@@ -176,8 +105,6 @@ class _Reader(ast.NodeVisitor):
         self.guard.step()
         if isinstance(node, ast.Constant):
             return [str(node.value)]
-        if isinstance(node, ast.Call | ast.BinOp | ast.Subscript) and (text := self.computed(node)):
-            return [text]
         if isinstance(node, ast.Name):
             return self.values.get(node.id) or self.options.get(node.id, [])  # click gives options as parameters
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
@@ -216,24 +143,6 @@ class _Reader(ast.NodeVisitor):
             return re.findall(rf"(?m)[\"']?\b{re.escape(keys[0])}[\"']?\s*[:=]\s*[\"']?([^\"',\n}}]+)", texts[0])
         return texts
 
-    def computed(self, node: ast.expr) -> str:
-        """What plain operations on plain strings give: chr(114) + "m", "%s -rf" % x, bytes.fromhex("726d").decode()."""
-        values = {name: value[0] for name, value in self.values.items() if len(value) == 1}
-        for one in ast.walk(node):
-            value = getattr(one, "value", "") if isinstance(one, ast.Constant) else ""
-            huge = isinstance(value, int) and value > 9999  # bytes(10000000), "%10000000d"
-            huge = huge or (isinstance(value, str) and bool(re.search(r"[%:<>^=.]\d{4}", value)))
-            known = not isinstance(one, ast.Name) or one.id in WORDS["python pure"] or one.id in values
-            pure = not isinstance(one, ast.Attribute) or one.attr in WORDS["python pure"]
-            if huge or not (known and pure and type(one).__name__ in WORDS["python plain nodes"]):
-                return ""
-        try:
-            code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
-            found = eval(code, {"__builtins__": {"chr": chr, "bytes": bytes, "str": str}}, values)
-        except Exception:
-            return ""
-        return found.decode("utf-8", "replace") if isinstance(found, bytes) else found if isinstance(found, str) else ""
-
     def joined(self, parts: list[Values], sign: str) -> Values:
         found = [""]
         for number, part in enumerate(parts):
@@ -259,24 +168,11 @@ class _Reader(ast.NodeVisitor):
         if last in ("read", "read_text", "load", "safe_load", "loads") and (paths := own or (arguments or [[]])[0]):
             texts = [self.guard.content(path, self.state) for path in paths[:1] if "\n" not in path]
             return [text for text in texts if not text.startswith("\ue001")] or paths
-        if name == "codecs.decode" and arguments[1:] and "rot" in "".join(arguments[1]):
-            shift = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
-            return [value.translate(shift) for value in arguments[0]]
         if last == "join" and own and len(arguments) == 1:
             return [own[0].join(arguments[0])]
         if last == "join":
             return self.joined([one or [marker("value")] for one in arguments], "/")
-        if last in (
-            "b64decode",
-            "split",
-            "fromhex",
-            "decode",
-            "encode",
-            "strip",
-            "format",
-            "decompress",
-            *WORDS["python through"],
-        ):
+        if last in WORDS["python through"]:
             values = own or (arguments[0] if arguments else [])
             values = [decoded(value) for value in values] if last == "b64decode" else values
             return [word for value in values for word in value.split()] if last == "split" else values
@@ -308,18 +204,12 @@ class _Reader(ast.NodeVisitor):
             return self.names.get(node.id, node.id)
         if isinstance(node, ast.ListComp):
             return self.called(node.generators[0].iter)
-        if isinstance(node, ast.Subscript) and (key := self.of(node.slice)):  # vars(shutil)["rmtree"]
-            table = node.value
-            held = table.args[0] if isinstance(table, ast.Call) and table.args else table
-            return f"{self.called(held).removesuffix('.__dict__')}.{key[0]}"
         if not isinstance(node, ast.Call):
             return ""
         if isinstance(node.func, ast.Name) and node.func.id in WORDS["python through"] and node.args:
             return self.called(node.args[0])
         name, given = self.called(node.func), [self.of(one) for one in node.args]
         if name in ("__import__", "importlib.import_module") and given and given[0]:
-            return given[0][0]
-        if name == "eval" and given and given[0]:
             return given[0][0]
         if name == "getattr" and len(given) > 1 and given[1]:
             return f"{self.called(node.args[0])}.{given[1][0]}"
@@ -333,21 +223,14 @@ class _Reader(ast.NodeVisitor):
         last = name.rpartition(".")[2]
         own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
         first = self.of(node.args[0]) if node.args else next((self.of(k.value) for k in node.keywords), [])
-        own_names = [one.arg for one in node.func.args.args] if isinstance(node.func, ast.Lambda) else []
-        for parameter, argument in zip(own_names or self.functions.get(last, []), node.args, strict=False):
-            self.values[parameter] = self.values.get(parameter, []) + self.of(argument)
-        self.add_option(node, last)
+        self.learn(node, last, own, first)
         base = name.split(".")[0].split("(")[0]
-        if name in self.choices.patched:
-            return
         if last in WORDS["python maps"] and node.args:  # map(shutil.rmtree, paths)
             self.visit_Call(ast.Call(func=node.args[0], args=node.args[1:], keywords=[]))
         elif base in WORDS["sdk clients"]:
             self.call(node, name, base)
         elif last in WORDS["python starts"] and (base in WORDS["python starters"] or name in WORDS["python starts"]):
             self.start(node, first)
-        elif base in ("sh", "plumbum"):  # sh.rm("-rf", "runs")
-            self.guard.run([last, *(value for one in node.args for value in self.of(one))], self.state.copy(), "")
         elif last == "exec_command" or (base in ("fabric", "invoke", "asyncssh") and last in ("run", "sudo")):
             self.guard.script(first[0] if first else "", self.state.elsewhere())
         elif name in ("os.kill", "os.killpg") and (not node.args[1:] or self.of(node.args[1]) != ["0"]):
@@ -364,7 +247,7 @@ class _Reader(ast.NodeVisitor):
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
         if last in WORDS["python removes"] or name in ("os.remove", "fs.rm"):
             self.guard.lose(first if base in ("os", "shutil") or not own else own, self.state, words, f"{last} removes")
-        elif base in self.imported - WORDS["sdk harmless"] and _DELETING.fullmatch(last) and first:
+        elif base in self.imported - WORDS["sdk harmless"] and LIKE.deleting_function.fullmatch(last) and first:
             self.guard.lose(first, self.state, words, f"{last} removes")  # by any library, often elsewhere
             return False
         elif last == "truncate" and (name == "os.truncate" or not self.is_script):
@@ -373,7 +256,8 @@ class _Reader(ast.NodeVisitor):
             return False
         elif paths := self.written(node, last, own, first):
             for path in paths:
-                if (last in WORDS["python folders"] or not _SAVES.match(last)) and os.path.isdir(self.state.path(path)):
+                saves = last in WORDS["python folders"] or not LIKE.saving_call.match(last)
+                if saves and os.path.isdir(self.state.path(path)):
                     self.guard.lose([path], self.state, words, "saves over")
                 self.guard.overwrite(path, self.state, words)
         elif last in WORDS["python over"] and len(node.args) > 1 and base in ("shutil", "os"):
@@ -392,14 +276,12 @@ class _Reader(ast.NodeVisitor):
         given = {k.arg: self.of(k.value) for k in node.keywords}
         second = self.of(node.args[1]) if len(node.args) > 1 else []
         modes = [*second, *given.get("mode", []), *given.get("flag", []), *(first if last == "open" and own else [])]
-        anew = _OPENS.fullmatch(last) and any(_ANEW.fullmatch(mode) for mode in modes)
+        anew = LIKE.opening_call.fullmatch(last) and any(LIKE.anew_mode.fullmatch(mode) for mode in modes)
         if anew or (last == "input" and given.get("inplace") == ["True"]):
-            return own if last == "open" and own and first and _ANEW.fullmatch(first[0]) else first
+            return own if last == "open" and own and first and LIKE.anew_mode.fullmatch(first[0]) else first
         if last.startswith("write_") and own:
             return own
-        if last == "open" and "O_TRUNC" in ast.dump(node):
-            return first
-        every = [*map(self.of, node.args), *given.values()] if _SAVES.fullmatch(last) else []
+        every = [*map(self.of, node.args), *given.values()] if LIKE.saving_call.fullmatch(last) else []
         return [value for values in every for value in values]
 
     def start(self, node: ast.Call, first: Values) -> None:
@@ -428,10 +310,8 @@ class _Reader(ast.NodeVisitor):
         client = base in WORDS["sdk clients"] or base in self.guard.table["commands"]
         foreign = "." in name and (base in self.imported or "*" in self.names) and base not in WORDS["sdk harmless"]
         url = next((value for value in values if "://" in value or value.startswith(("/", "\ue001"))), "")
-        acted = (
-            [getattr(one, "attr", "") for one in node.args] + values if _ACTS.search(last) else []
-        )  # action(id, DELETE)
-        verb = next((one for one in acted if one.lower() in ENDS), "")
+        told = [*(getattr(one, "attr", "") for one in node.args), *values] if LIKE.acting_call.search(last) else []
+        verb = next((one for one in told if one.lower() in ENDS), "")  # action(id, DELETE)
         called = f"{name.rpartition('.')[0]}.{verb.lower()}" if verb else name
         ends = (client or (foreign and not self.is_script)) and is_ending_call(called, client)
         if known or ends or (client and empties(["", *given, ast.unparse(node)])):  # terminates, or scales to nothing

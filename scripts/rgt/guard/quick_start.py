@@ -56,8 +56,29 @@ def read_json(raw: bytes) -> Any:
     return json.loads(text)
 
 
-__all__ = ["PROGRAMS", "WORDS", "Regex", "re", "read_json"]
+class _Like:
+    """The expressions of patterns.txt, each compiled when it is first used."""
 
+    def __init__(self, file: str) -> None:
+        with open(file, encoding="utf-8") as opened:
+            blocks = opened.read().split("\n\n")
+        rows = [[row for row in block.split("\n") if row[:1] not in "#="] for block in blocks[2:]]
+        self.texts = {name: "".join(row[2:] for row in lines) for name, *lines in filter(None, rows)}
+
+    def text(self, name: str) -> str:
+        text = self.texts[name]
+        for part in ("literal", "ending_verb"):
+            text = text.replace(f"<{part}>", self.texts[part])
+        return text
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        compiled = self.__dict__[name] = re.compile(self.text(name))
+        return compiled
+
+
+__all__ = ["LIKE", "PROGRAMS", "WORDS", "Regex", "re", "read_json"]
+
+LIKE = _Like(os.path.join(os.path.dirname(os.path.abspath(__file__)), "patterns.txt"))
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs.json"), "rb") as _file:
     PROGRAMS: dict[str, Any] = read_json(_file.read())
 WORDS: dict[str, frozenset[str]] = {

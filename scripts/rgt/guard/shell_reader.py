@@ -8,7 +8,7 @@ as words, `end`, bare brackets). Scanned by hand: a plain line must not pay for 
 
 from __future__ import annotations
 
-from rgt.guard.quick_start import Regex, re
+from rgt.guard.quick_start import LIKE, re
 
 DEPTH = 40  # of nested compound commands and substitutions
 _BLANKS = " \t\r\n"
@@ -19,9 +19,6 @@ _GROUPS = {"{": ("}",), "begin": ("end",), "if": ("fi", "end"), "while": ("do",)
 _RESERVED = frozenset("! time coproc for foreach select case try finally".split()) | _GROUPS.keys()
 DECLARES = frozenset("local declare typeset export readonly".split())
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v", "\\": "\\"}
-_ANSI = Regex(r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))")
-_TEST = Regex(r"[^&|<>()*?\[\]~`;\n]*")  # what [[ ]] asks in the way of [ ]
-_BLOCK = Regex(r"\{(?=[\s|])")
 
 
 class Node:
@@ -73,13 +70,14 @@ def decode_ansi(text: str) -> str:
     r"""The escapes of $'...', printf and echo -e: \n, \x41, \101."""
 
     def one(match: re.Match[str]) -> str:
-        hexa, short, long, octal, letter = match.groups()
-        number = int(hexa or short or long, 16) if hexa or short or long else int(octal, 8) if octal else -1
-        if number >= 0:
-            return chr(number) if number < 0x110000 else ""
-        return _ESCAPES.get(letter, letter if letter in "'\"?" else "\\" + letter)
+        hexa, letter = match.groups()
+        return (
+            chr(int(hexa.strip("xuU"), 16 if hexa[0] in "xuU" else 8) % 0x110000)
+            if hexa
+            else _ESCAPES.get(letter, letter)
+        )
 
-    return _ANSI.sub(one, text) if "\\" in text else text
+    return LIKE.ansi_escape.sub(one, text) if "\\" in text else text
 
 
 def closing(text: str, i: int, opening: str, shut: str, quotes: bool = False) -> int:
@@ -177,7 +175,7 @@ class _Reader:
                     break
                 end = closing(text, self.i + 1, "(", ")")  # a glob's: !(keep), *(om[1])
                 self.i += word.add(text[self.i : end])
-            elif sign == "{" and argument and not word and _BLOCK.match(text, self.i):  # % { ... }, each {|x| ... }
+            elif sign == "{" and argument and not word and LIKE.script_block.match(text, self.i):
                 end = closing(text, self.i + 1, "{", "}", quotes=True)
                 self.i += word.add(text[self.i : end], quoted=True)
             else:
@@ -326,9 +324,6 @@ class _Reader:
 
     def command(self) -> Node:
         if self.operator() == "(":
-            if self.text.startswith("((", self.i):
-                self.i = closing(self.text, self.i + 1, "(", ")")
-                return Node("seq")
             self.i += 1
             node = Node("subshell", [self.commands_until()])
             self.i += self.operator() == ")"
@@ -339,7 +334,7 @@ class _Reader:
             return self.redirected(self.compound(word))
         if self.text.startswith(("[[ ", "[[\n"), self.i) and (end := self.text.find("]]", self.i)) > 0:
             inner, self.i = self.text[self.i + 2 : end], end + 2
-            return Node("seq", parse(f"[ {inner} ]").nodes if _TEST.fullmatch(inner) else [])
+            return Node("seq", parse(f"[ {inner} ]").nodes if LIKE.plain_test.fullmatch(inner) else [])
         name = self.function_name()
         return self.redirected(Node("function", [self.function_body()], name)) if name else self.simple()
 
@@ -396,25 +391,21 @@ class _Reader:
     def for_clause(self) -> Node:
         node = Node("for")
         self.blanks()
-        if self.text.startswith("((", self.i):
-            node.name = self.text[self.i + 2 :].partition("=")[0].strip()
-            self.i = closing(self.text, self.i + 1, "(", ")")
-        else:
-            node.name = self.word().bare
+        node.name = self.word().bare
+        self.blanks()
+        bracket = self.operator() == "("  # zsh, csh: for x (a b)
+        if bracket or self.keyword("in"):
+            self.i += bracket
             self.blanks()
-            bracket = self.operator() == "("  # zsh, csh: for x (a b)
-            if bracket or self.keyword("in"):
-                self.i += bracket
-                self.blanks()
-                while self.operator() in ("", "(") and not self.done and not self.at("{"):
-                    before = self.i
-                    word = self.word(True)
-                    if self.i == before:
-                        break
-                    node.words.append(word)
-                self.i += bracket
-            else:
-                node.words = [Word([("var", "@", True, None)])]
+            while self.operator() in ("", "(") and not self.done and not self.at("{"):
+                before = self.i
+                word = self.word(True)
+                if self.i == before:
+                    break
+                node.words.append(word)
+            self.i += bracket
+        else:
+            node.words = [Word([("var", "@", True, None)])]
         self.newlines()
         node.nodes = [self.loop_body()]
         return node

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import values_of
-from rgt.guard.precious_paths import UNKNOWN, Precious, is_result_file, listed, marker
-from rgt.guard.quick_start import WORDS, Regex, re
+from rgt.guard.precious_paths import Precious, is_result_file, listed, marker, origin_of
+from rgt.guard.quick_start import LIKE, WORDS, Regex, re
 from rgt.guard.shell_reader import DECLARES, Node, Word, parse
 from rgt.guard.word_expansion import MATCHES, NESTING, TEXT, VALUES, Aborted, Expander, State, TooMuch
 
@@ -23,18 +23,11 @@ if TYPE_CHECKING:
 
     Program = Callable[["Walker", list[str], "State", str], "str | None"]
 
+_STATUS = {":": True, "true": True, "echo": True, "printf": True, "false": False}  # of commands that cannot do else
 ACTS = 50  # kept of one line
 FORKS = 4  # of a line's commands that are walked twice, as if a cd had failed
-DEVICE = Regex(
-    r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.(?:kill|freeze))$"
-)
-# files that run by themselves, later
-_LATER = Regex(r"/\.(?:bash|zsh|k?sh)?(?:rc|_logout|_profile|env|login|profile|logout)$|/\.git/hooks/[\w-]+$")
 LOSES: dict[str, Program] = {}  # programs that lose data, processes or machines
 STARTS: dict[str, Program] = {}  # programs that start others, change the shell's state, or print what is known
-
-
-_NOTHING = Regex(r"(?:^|[\s;|&(])(?::|true|echo|printf|touch)(?=[\s|>])|[^>\s&]\s*/dev/null|(?:^|[;&|])\s*>")
 
 
 class Act:
@@ -51,7 +44,7 @@ class Act:
 
 
 def shown(text: str) -> str:
-    plain = UNKNOWN.sub(lambda match: "$" + match[1].replace("\ue006", " "), text)
+    plain = origin_of(text, "$")
     return "".join(sign if sign.isprintable() else " " for sign in plain)[:300]
 
 
@@ -63,7 +56,6 @@ class Walker(Expander):
         self.table = table
         self.acts: list[Act] = []
         self.line, self.forks = "", 0
-        self.ran = False  # a program that may have changed what is here
         self.state = State(precious.cwd, {}, precious.home)
 
     def run(self, words: list[str], state: State, stdin: str) -> str:
@@ -120,7 +112,7 @@ class Walker(Expander):
         place = state.path(path)
         said = words[:1] in ([], [":"], ["true"], ["echo"], ["printf"])  # not: what a program prints
         said = said or (state.remote and words in (["cat"], ["tee", path]) and self.is_said(stdin))
-        if place.startswith(("/dev/", "/proc/", "/sys/")) and DEVICE.match(place):
+        if place.startswith(("/dev/", "/proc/", "/sys/")) and LIKE.device.match(place):
             self.act("device", f"writes over {place}", [*words, ">", path], place)
         elif not state.remote and "\ue001" not in place and os.path.isfile(place):
             self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
@@ -131,8 +123,6 @@ class Walker(Expander):
 
     def is_said(self, text: str) -> bool:
         """Nothing, or text that stands in the line: no output of a program, and no file's content."""
-        if not text.strip():  # a script that prints what is not known gives nothing, too
-            return bool(_NOTHING.search(self.line))
         return bool(re.search(rf"(?<![\w.]){re.escape(text.strip())}(?![\w.])", self.line))
 
     def edit(self, paths: list[str], state: State, words: list[str]) -> None:
@@ -140,8 +130,7 @@ class Walker(Expander):
         for path in paths:
             if state.remote:
                 self.lose([path], state, words, "edits", False)
-            else:
-                self.overwrite(path, state, words)
+            self.overwrite(path, state, words)
 
     # -- scripts
 
@@ -167,7 +156,7 @@ class Walker(Expander):
 
     def generated(self, text: str, state: State) -> None:
         """Commands that another program prints: what they are is not known, but its own text holds their words."""
-        plain = UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), text)
+        plain = origin_of(text)
         plain = re.sub(r"\bs([/#|,@]).*?\1", " ", plain)  # sed 's/^/rm -rf /'
         words = [word for word in re.split(r"[\s'\"`;]+|\\n", plain) if word]
         hole = Regex(r"\$\{?\w+\}?|%[a-z]|\\\(.*|^&$|^\{\}$")
@@ -194,16 +183,14 @@ class Walker(Expander):
         elif node.kind == "subshell":
             out = self.walk(node.nodes[0], state.copy(), stdin)
         elif node.kind == "for":
-            sure = all(self.is_certain(word, state) for word in node.words)
             state.quoted = set()
             values = [value for word in node.words for value in self.expand(word, state)][:VALUES] or [""]
             values = [self.elsewhere(value) if value not in state.quoted else value for value in values]
             for value in values if node.words else [marker("loop")]:
                 state.variables[node.name] = value
-                state.certain = {node.name: value} if sure else {}
                 out += self.walk(node.nodes[0], state, stdin)
                 state.stopped = ""
-            state.status, state.certain = None, {}
+            state.status = None
         elif node.kind == "while":
             out = self.loop(node, state, stdin)
         elif node.kind == "function":
@@ -223,15 +210,18 @@ class Walker(Expander):
         for i, one in enumerate(node.nodes):
             if one.joint and state.status is (one.joint == "||"):
                 continue  # true || x, false && x
-            unsure, before = one.joint and state.status is None, state.certain
+            unsure = one.joint and state.status is None
             state.hoped = state.hoped if one.joint == "&&" else []
             out += self.walk(one, state, stdin)
             if unsure:
                 state.status, state.stopped = None, ""
-                state.certain = {name: value for name, value in state.certain.items() if before.get(name) == value}
-            if state.left and node.nodes[i + 1 :] and self.forks < FORKS:
+            following = node.nodes[i + 1 :]
+            if state.left and following and self.forks < FORKS:
                 self.forks += 1
-                self.where_it_was(node.nodes[i + 1 :], state.copy(), stdin)
+                if not state.stops or following[0].joint == "||":
+                    there = state.copy()  # `cd missing; rm -rf *`: what follows runs in the folder before
+                    there.cwd, there.left, there.status = there.left, "", False
+                    self.sequence(Node("seq", following), there, stdin)
             state.left = ""
             if state.stopped:
                 break
@@ -239,45 +229,14 @@ class Walker(Expander):
             state.status = not state.status
         return out
 
-    def where_it_was(self, nodes: list[Node], state: State, stdin: str) -> None:
-        """`cd missing; rm -rf *`: what follows a cd that fails runs in the folder before."""
-        if "e" not in state.options or nodes[0].joint == "||":
-            state.cwd, state.left, state.status = state.left, "", False
-            self.sequence(Node("seq", nodes), state, stdin)
-
     def loop(self, node: Node, state: State, stdin: str) -> str:
         """`while read x`: once for each line that is known."""
         condition, body = node.nodes
-        asked = condition.nodes[0].words if condition.nodes else []
-        if len(asked) > 2 and asked[0].bare == "getopts":
-            return self.each_option(self.text(asked[1], state), asked[2].bare, body, state)
-        if not any(one.words and one.words[0].bare == "read" for one in condition.nodes):
-            out = self.walk(condition, state, stdin)
-            never, state.certain = state.status is (node.name == "until"), {}
-            out += "" if never else self.walk(body, state, stdin)
-        else:
-            out, state.certain = "", {}
-            for line in re.split(r"[\n\0]", stdin.rstrip("\n\0"))[:VALUES]:
-                self.walk(condition, state, line)
-                out += self.walk(body, state, "")
-                state.stopped = ""
-        state.status, state.stopped, state.certain = None, "", {}
-        return out
-
-    def each_option(self, letters: str, name: str, body: Node, state: State) -> str:
-        """`while getopts nd: o`: once for each option of the arguments."""
-        out, given = "", list(state.arguments)
-        while given and given[0][:1] == "-" and given[0] not in ("-", "--"):
-            word = given.pop(0)[1:]
-            for i, letter in enumerate(word):
-                takes, rest = f"{letter}:" in letters, word[i + 1 :]
-                value = (rest or (given.pop(0) if given else "")) if takes else ""
-                state.variables.update({name: letter, "OPTARG": value})
-                state.certain = {**state.certain, name: letter, "OPTARG": value}
-                out += self.walk(body, state, "")
-                state.stopped = ""
-                if takes:
-                    break
+        out = ""
+        for line in re.split(r"[\n\0]", stdin.rstrip("\n\0"))[:VALUES]:
+            self.walk(condition, state, line)
+            out += "" if state.status is (node.name == "until") else self.walk(body, state, "")
+            state.stopped = ""
         state.status = None
         return out
 
@@ -286,32 +245,22 @@ class Walker(Expander):
 
         Of `if` the nodes are condition, body, condition, body, else: one that surely does not run is left out.
         """
-        out, sure, taken = "", True, None
+        out, taken = "", None
         ends: list[State] = []
         for i, one in enumerate(node.nodes):
             asks = node.name == "then" and i % 2 == 0 and i + 1 < len(node.nodes)
-            if node.name == "case":
-                taken = self.takes_arm(node.words[0], one.name, state)
-                sure = sure and taken is not None
-            if not asks and taken is False and (node.name == "case" or i % 2):
+            taken = self.takes_arm(node.words[0], one.name, state) if node.name == "case" else taken
+            if taken is False and (node.name == "case" or i % 2):
                 continue
             branch = state.copy()
-            branch.stopped = ""
             out += self.walk(one, branch, stdin)
+            branch.stopped = ""
             ends.append(branch)
             if asks:
                 taken = branch.status
-                sure = sure and taken is not None
-            elif taken or (node.name == "then" and i % 2 == 0):
-                state.stopped = branch.stopped if sure else ""
-                state.certain = branch.certain if sure else state.certain
+            elif taken:
                 break
-        else:
-            sure = False
         state.status = None
-        if not sure:
-            same = [branch.certain for branch in ends]
-            state.certain = {n: v for n, v in state.certain.items() if all(one.get(n) == v for one in same)}
         for branch in ends:
             state.variables.update(branch.variables)
             state.functions.update(branch.functions)
@@ -321,53 +270,10 @@ class Walker(Expander):
     def takes_arm(self, subject: Word, pattern: str, state: State) -> bool | None:
         import fnmatch
 
-        if not self.is_certain(subject, state) or re.search(r"[$`]", pattern):
-            return None
         value = self.text(subject, state)
+        if not value or "\ue001" in value or re.search(r"[$`]", pattern):
+            return None
         return any(fnmatch.fnmatchcase(value, one.strip().strip("'\"")) for one in pattern.split("|"))
-
-    def is_certain(self, word: Word, state: State) -> bool:
-        """Only text, and variables that the line itself gave their value."""
-        return all(
-            kind == "text"
-            or (
-                kind == "var"
-                and (plain := name.partition(":-")[0]) in state.certain
-                and state.certain[plain] == self.variable(plain, state, strict=False)
-            )
-            for kind, name, _, _ in word
-        )
-
-    def known_status(self, node: Node, words: list[str], state: State) -> bool | None:
-        """Does the command surely succeed or fail?"""
-        if not words:
-            return all(part[0] != "sub" for _, _, values in node.assigns for w in values for part in w) or None
-        name = words[0] if self.is_certain(node.words[0], state) and words[0] not in state.functions else ""
-        if name in ("test", "["):
-            asked = [self.sure_text(word, state) for word in node.words[1 : -1 if name == "[" else None]]
-            answer = self.tested([one for one in asked[asked[:1] == ["!"] :] if one is not None], state)
-            return answer if answer is None or asked[0] != "!" else not answer
-        return name != "false" if name in (":", "true", "echo", "printf", "false") else None
-
-    def sure_text(self, word: Word, state: State) -> str | None:
-        """What the word surely is; nothing for a variable in quotes that is not set."""
-        quoted = [part for part in word if part[0] == "var" and part[2]]
-        unset = [part for part in quoted if self.is_unset(part[1].partition(":-")[0], state)]
-        kept = Word(part for part in word if part not in unset)
-        return self.text(kept, state) if self.is_certain(kept, state) else None
-
-    def tested(self, asked: list[str], state: State) -> bool | None:
-        """[ a = b ], [ -n a ]; [ -d a ] of what is here, as long as nothing ran that may have made it."""
-        if len(asked) == 3 and asked[1] in ("=", "==", "!=", "-eq", "-ne"):
-            return (asked[0] == asked[2]) == (asked[1] not in ("!=", "-ne"))
-        if len(asked) != 2 or asked[0] not in ("-n", "-z", "-d", "-e", "-f"):
-            return None
-        if asked[0] in ("-n", "-z"):
-            return bool(asked[1]) == (asked[0] == "-n")
-        if asked[1] and (state.remote or self.ran or "\ue001" in asked[1]):
-            return None
-        is_there = {"-d": os.path.isdir, "-f": os.path.isfile}.get(asked[0], os.path.exists)
-        return bool(asked[1]) and is_there(state.path(asked[1]))
 
     def command(self, node: Node, state: State, stdin: str) -> str:
         words: list[str] = []
@@ -382,12 +288,12 @@ class Walker(Expander):
         if words and words[0] == "":
             words = words[1:]
         if not words:
-            state.status = self.known_status(node, words, state)
+            state.status = None
             return ""
         target = state if words[0] in ("cd", "read", "set", "source", ".", "pushd") else local
         out = self.run(words, target, stdin)
         self.remember_output(node, local, out)
-        state.status = self.known_status(node, words, state)
+        state.status = _STATUS.get(words[0]) if words[0] not in state.functions else None
         if words[0] in ("exit", "return", "break", "continue") or (words[0] == "exec" and words[1:]):
             state.stopped = words[0]
         taken = any(r.operator in (">", ">>", ">|", "&>") and r.number in ("", "1") for r in node.redirects)
@@ -407,8 +313,6 @@ class Walker(Expander):
         state.home = value if name == "HOME" else state.home
         if name in WORDS["shell hooks"]:
             self.script(f". {value}" if name == "BASH_ENV" else value.lstrip("|")[:TEXT], state.copy())
-        if operator == "=" and self.is_certain(values[0], state):
-            state.certain = {**state.certain, name: value[:TEXT]}
 
     # -- redirections
 
@@ -447,9 +351,7 @@ class Walker(Expander):
         state.files[key] = text[:TEXT]
         if key.startswith(("/etc/cron", "/var/spool/cron")):
             self.run(["crontab", "-"], state.copy(), text)
-        elif key.endswith((".service", ".timer")):
-            self.script("\n".join(re.findall(r"(?m)^Exec\w+=[-@:+!]*(.*)", text)), state.copy())
-        elif _LATER.search(key):
+        elif LIKE.runs_later.search(key):
             self.script(text, state.copy())
         if key in state.readers:
             self.walk(state.readers[key], state.copy(), text)
@@ -474,10 +376,6 @@ def decoded(text: str, encoding: str = "utf-8") -> str:
 
     try:
         raw = base64.b64decode("".join(text.split()) + "==")
-        if raw[:2] == b"\x1f\x8b" or raw[:1] == b"x":  # gzip, zlib; what unpacks it gives back what it gets
-            import zlib
-
-            raw = zlib.decompressobj(47).decompress(raw, TEXT) if raw[1:2] in b"\x8b\x01\x5e\x9c\xda" else raw
         return raw.decode(encoding, "replace")
     except Exception:  # of base64 or zlib
         return marker("base64")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.precious_paths import Precious, marker
-from rgt.guard.quick_start import Regex, re
+from rgt.guard.quick_start import LIKE, re
 from rgt.guard.shell_reader import Node, Part, Word, parse_word
 
 STEPS = 20_000  # commands, words and values of one line
@@ -19,14 +19,7 @@ TEXT = 256 * 1024  # of a file that is read
 _ESCAPED = "\ue003"  # before a sign that is quoted
 _CUT = "\ue004"  # between fields
 _SPECIAL = {ord(sign): "\ue003" + sign for sign in "*?[]{}~,.!()-\ue003"}
-_MAGIC = Regex(r"(?<!\ue003)[*?\[]")
 _BRACES = {ord(sign): "\ue003" + sign for sign in "{}~,"}
-_BRACE = Regex(r"(?<![\ue003$])\{((?:[^{}\ue003]|\ue003.)*)\}")
-_EXTGLOB = Regex(r"[!@+?*]?(?<!\ue003)\((?:[^()\ue003]|\ue003.)*\)")
-_GIVEN = Regex(
-    r"BASH\w*|EPOCH\w*|S?RANDOM|SECONDS|E?UID|HOST\w*|PPID|LINENO|OPT\w+|FUNCNAME|SLURM_|PBS_|LSB_|REPLY|COLUMNS"
-)
-_PARAMETER = Regex(r"(?s)(!?)(#?)([A-Za-z_]\w*|[@*#?$!0-9-])(?:\[([^\]]*)\])?(.*)")
 
 
 class TooMuch(Exception):
@@ -56,7 +49,6 @@ class State:
         self.depth = 0
         self.status: bool | None = None  # whether the last command succeeded, when that is sure
         self.stopped = ""  # the exit, return, break or continue that surely came before
-        self.certain: dict[str, str] = {}  # values that the line gave surely, not in a branch; replaced, never changed
         self.links: dict[str, str] = {}  # what the line itself moved, or with a / at its end linked: where it was
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
         self.folders: list[str] = []  # and files that the line itself made: what is in them is its own
@@ -64,8 +56,7 @@ class State:
         self.hoped: list[str] = []  # the same, if their mkdir succeeded: as far as && goes
         self.left = ""  # the folder of the last cd, when it cannot succeed: there is no such place
         self.quoted: set[str] = set()  # words of this command with a * in quotes: a name, not a pattern
-        self.options = ""  # e, u: of set -eu
-        self.sent: dict[str, str] = {}  # files that the line itself copied to another machine
+        self.stops = False  # at the first command that fails: set -e
 
     def copy(self) -> State:
         twin = State(self.cwd, {}, self.home)
@@ -77,7 +68,7 @@ class State:
     def elsewhere(self) -> State:
         """A login on another machine: its own variables, nothing of ours."""
         there = State("~", {"HOME": "~"}, "~")
-        there.remote, there.depth, there.files = True, self.depth, dict(self.sent)
+        there.remote, there.depth = True, self.depth
         return there
 
     def path(self, word: str) -> str:
@@ -166,7 +157,7 @@ class Expander:
         value = state.variables.get(name)
         return value if isinstance(value, list) else [self.variable(name, state)]
 
-    def variable(self, name: str, state: State, strict: bool = True) -> str:
+    def variable(self, name: str, state: State) -> str:
         if name.isdigit():
             number = int(name)
             known = [str(state.variables.get("0", "sh")), *state.arguments]
@@ -179,39 +170,27 @@ class Expander:
             return state.cwd
         value = state.variables.get(name, " " if name == "IFS" else None)
         if value is None:
-            if strict and "u" in state.options and self.is_unset(name, state):
-                raise Aborted
             return marker("$!" if name == "!" else name)
         return value if isinstance(value, str) else (value[0] if value else "")
 
     def is_unset(self, name: str, state: State) -> bool:
         """Surely: not on another machine, not given by the shell, a scheduler, getopts or a file that is not here."""
-        given = state.remote or state.fresh or state.depth > 4 or _GIVEN.match(name)
+        given = state.remote or state.fresh or state.depth > 4 or LIKE.given_variable.match(name)
         return name.isidentifier() and name not in state.variables and not given
 
     def parameter(self, text: str, state: State) -> str:
         """What ${text} gives."""
-        match = None if text == "((" or text.isidentifier() else _PARAMETER.fullmatch(text)
+        match = None if text == "((" or text.isidentifier() else LIKE.parameter.fullmatch(text)
         if not match:
             return self.variable(text, state)
-        indirect, length, name, index, rest = match.groups()
-        if length and name:
-            return "1"
-        values = self.array(name, state) if index else []
-        if index and index.lstrip("-").isdigit() and abs(int(index)) < len(values):
-            value = values[int(index)]
-        else:
-            value = self.variable(name, state, strict=not re.match(r":?[-=+?]", rest))
+        indirect, _, name, _, rest = match.groups()
+        value = self.variable(name, state)
         if indirect:
             value = self.variable(value, state) if re.fullmatch(r"\w+", value) else marker(name)
         return self.modified(value, rest, name, state) if rest else value
 
     def modified(self, value: str, rest: str, name: str, state: State) -> str:
-        """${x:-default}, ${x:1:2}, ${x%.pt}, ${x/a/b}, ${x^^}"""
-        part = re.fullmatch(r":\s*(-?\d+)(?::(-?\d+))?", rest) if not rest.startswith(":-") else None
-        if part:
-            start = int(part[1])
-            return value[start : start + int(part[2]) if part[2] and int(part[2]) >= 0 else None]
+        """${x:-default}, ${x:?}, ${x^^}; a part of the value stands for the whole."""
         default = re.match(r"(?s):?([-=+?])(.*)", rest)
         if default:
             sign, other = default.groups()
@@ -226,26 +205,15 @@ class Expander:
             if sign == "=":
                 state.variables[name] = given
             return given
-        if rest[0] in "#%":  # a part of it goes: what is left names the same
-            return value
-        swap = re.match(r"(?s)//?([^/]*)/?(.*)", rest)
-        if swap:
-            old, new = (self.text(parse_word(one), state) for one in swap.groups())
-            return value.replace(old, new)
         return value.lower() if rest[0] == "," else value.upper() if rest[0] == "^" else value
 
     def braces(self, field: str) -> list[str]:
-        match = _BRACE.search(field) if "{" in field else None
-        while match and "," not in match[1] and ".." not in match[1]:
-            match = _BRACE.search(field, match.end())
+        match = LIKE.brace.search(field) if "{" in field else None
+        while match and "," not in match[1]:
+            match = LIKE.brace.search(field, match.end())
         if not match:
             return [field]
-        span = re.fullmatch(r"(?:(-?\d+)\.\.(-?\d+)|([a-zA-Z])\.\.([a-zA-Z]))(?:\.\.-?\d+)?", match[1])
-        if span:
-            low, high = sorted(ord(end) if end.isalpha() else int(end) for end in span.groups() if end)
-            inner = [chr(n) if span[3] else str(n) for n in range(low, min(high, low + VALUES) + 1)]
-        else:
-            inner = match[1].split(",")
+        inner = match[1].split(",")
         self.step(len(inner))
         head, tail = field[: match.start()], field[match.end() :]
         return [whole for one in inner[:MATCHES] for whole in self.braces(head + one + tail)][:MATCHES]
@@ -253,7 +221,7 @@ class Expander:
     def glob(self, field: str, state: State) -> list[str]:
         """What the pattern matches here; itself when nothing does, or on another machine."""
         plain = field.replace(_ESCAPED, "")
-        bare = _EXTGLOB.sub("*", field) if "(" in field else field
+        bare = LIKE.extended_glob.sub("*", field) if "(" in field else field
         if not _has_magic(bare) or state.remote or "\ue001" in plain:
             if not state.remote and "\ue001" not in plain and ("*" in plain or "?" in plain):
                 state.quoted.add(plain)
@@ -279,15 +247,12 @@ class Expander:
     def folders_below(self, before: str, state: State) -> list[str]:
         found, level = list[str](), [before]
         while level and len(found) < MATCHES:
-            level = [
-                f"{one}/{name}" if one else name
-                for one in level
-                for name, is_dir in self.precious.entries(state.path(f"{one or '.'}/").rstrip("/") or "/")
-                if is_dir and name[0] != "."
-            ]
+            listed = [(one, self.precious.entries(state.path(f"{one or '.'}/").rstrip("/") or "/")) for one in level]
+            folders = [(one, name) for one, rows in listed for name, is_dir in rows if is_dir and name[0] != "."]
+            level = [f"{one}/{name}" if one else name for one, name in folders]
             found += level
         return found[:MATCHES]
 
 
 def _has_magic(text: str) -> bool:
-    return ("*" in text or "?" in text or "[" in text) and bool(_MAGIC.search(text))
+    return ("*" in text or "?" in text or "[" in text) and bool(LIKE.glob_sign.search(text))

@@ -10,8 +10,8 @@ import os
 
 from rgt.guard.argument_words import after_options, has_flag, operands, option, shlex_words, values_of
 from rgt.guard.clients import ENDS, LIGHT, LOOKS, about, parts
-from rgt.guard.precious_paths import UNKNOWN, marker
-from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
+from rgt.guard.precious_paths import marker
+from rgt.guard.quick_start import LIKE, PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
 from rgt.guard.shell_walk import STARTS, Walker, decoded, mounts
 from rgt.guard.word_expansion import VALUES, State
@@ -23,19 +23,6 @@ for _row in PROGRAMS["starters"]:
     _cells = _row.split()
     _at = next(i for i, cell in enumerate(_cells) if cell[0] in "012")
     STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
-_ESCAPE = Regex(r"(?:^|[\n|;])\s*(?:[:.\\]*(?:!+|(?:shell|system|sh)\s)|exec=)\s*([^\n]+)")
-_SAVES = Regex(r"(?:^|[\n|;:'\"\s])(?:wq?a?|xa?|xit|up(?:date)?|write)!?\s*(?:$|[\n|;'\"])|save-buffer")
-_EMPTIED = Regex(
-    r"(?m)^kind:\s*\w*(?:Job|Deployment|Set|Cluster|Notebook)\b(?:.*\n)*?\s+(?:replicas:\s*0|suspend:\s*true)\b"
-)
-_PAIR = Regex(r"-|\w+[=:]")
-_TRAINS = Regex(r"(?i)train|tun(?:e|ing)|sweep|gpu|sft|dpo|grpo")
-VIEWERS = Regex(r"(?i)(?:tensorboard|tb|jupyter\w*|docs?|[a-z]{0,3}top|dashboard|grafana|mlflow-?ui|http\w*)[-_]?\d*")
-WINDOWS = Regex(
-    r"\b(?:pwsh|powershell|cmd)(?:\.exe)? |\b(?:rd|rmdir|del) /|\b[A-Z]:\\|(?:^|\s)\.\\\w"
-    r"|\b(?:Remove|Get|Stop|Clear|Restart|Move|Set|Out|Export|Copy)-[A-Z]"
-)
-# options of fresh containers by which something of ours is in them
 _SHARES = Regex(r"-v|--volume\b.*|--volumes-from\b.*|--mount\b.*|--pid=host|--privileged|-v.*:.*|-B|--bind.*")
 
 
@@ -52,16 +39,14 @@ def cd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     first = re.search(r"(?:^|\b(?:cd|pushd)\s+[\"']?|=[\"']?)$", guard.line[: max(at, 0)])
     if known and first and not os.path.lexists(place):
         state.left = before
-    unset = UNKNOWN.fullmatch(target)
+    unset = LIKE.unknown.fullmatch(target)
     state.cwd = before if unset and guard.is_unset(unset[1], state) else place  # cd "": nothing happens
     state.variables["OLDPWD"] = before
 
 
 def set_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """bash: the arguments; fish: `set name value`."""
-    short = re.findall(r"(?:^| )-([a-z]+)|(errexit|nounset)", " ".join(words[1:]))
-    state.options += "".join({"errexit": "e", "nounset": "u"}.get(long, letters) for letters, long in short)
-    state.options = "" if any(word.startswith("+") for word in words[1:]) else state.options
+    state.stops = (state.stops or has_flag(words[1:], "-e")) and "+e" not in words
     rest = [word for word in words[1:] if not re.fullmatch(r"[-+][a-zA-Z]*", word)]
     if "--" in words:
         state.arguments = words[words.index("--") + 1 :]
@@ -76,13 +61,8 @@ def read(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         state.variables[name] = text.replace("\0", "\n").split("\n")
         return
     names = operands(words[1:], "-p -d -n -N -t -u -i") or ["REPLY"]
-    if has_flag(words[1:], "-a", "-A"):
-        state.variables[names[-1]] = text.split()
-        return
     values = text.split(None, len(names) - 1) if len(names) > 1 else [text]
-    given = {name: values[i] if i < len(values) else "" for i, name in enumerate(names)}
-    state.variables.update(given)
-    state.certain = state.certain | (given if text and "\ue001" not in text else {})  # echo n | ./ask.sh
+    state.variables.update({name: values[i] if i < len(values) else "" for i, name in enumerate(names)})
 
 
 def evaluate(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -122,17 +102,6 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if how == "run":
         rest = rest[rest.index("run") + 1 :] if "run" in rest[:3] else []
     rest = after_options(rest, valued, skip)
-    if how == "run" and words[0] in ("hatch", "pdm", "pixi", "rye"):  # a script of the project by its name
-        from rgt.guard import program_code
-
-        program_code.tasks(guard, "pixi.toml pyproject.toml", rest[:1], state)
-    if words[0] == "fab" and "--" not in words:
-        from rgt.guard import program_code
-
-        program_code.tasks(guard, "fabfile.py", rest, state)
-    if words[0].startswith("salt"):  # salt '*' file.remove PATH, system.reboot, cmd.run TEXT
-        module = "".join(after_options(words[1:], valued, skip - 1)[:1])
-        rest = [*PROGRAMS["salt modules"].get(module, "").split(), *rest]
     if how == "@":
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     while rest and words[0] in ("sudo", "doas", "env") and re.match(r"[A-Za-z_]\w*=", rest[0]):
@@ -147,7 +116,6 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def shell(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """sh -c TEXT, sh FILE, sh < TEXT."""
     rest, inner = words[1:], state.copy()
-    inner.certain = {}  # what is not exported is not known there
     while rest and rest[0].startswith(("-", "+")):
         word = rest.pop(0)
         if word in ("-O", "+O", "-o", "+o", "--rcfile", "--init-file"):  # bash -O extglob -c TEXT
@@ -193,7 +161,7 @@ def ssh(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     valued = WORDS["ssh options"]
     rest, there = after_options(words[1:], valued), state.elsewhere()
     text = " ".join(after_options(rest[1:], valued))
-    guard.script((text.replace("\\", "/") if WINDOWS.search(text) else text) or stdin, there, stdin)
+    guard.script((text.replace("\\", "/") if LIKE.windows_line.search(text) else text) or stdin, there, stdin)
     return marker(" ".join(words))
 
 
@@ -228,13 +196,9 @@ def parallel(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def batch_job(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """sbatch, qsub, bsub: a script, a command, or the text of --wrap; at, batch: stdin is a script."""
     text = option(words[1:], "--wrap")
-    if words[0] in ("at", "batch") and (named := option(words[1:], "-f")):
-        return guard.file(named, [], state.copy(), "", "sh")
     rest = operands(words[1:], "-J -o -e -p -n -N -c -t -A -w -q -l -P -M -R -W -b -f")
     if text or not rest or words[0] in ("at", "batch"):
         guard.script(text or stdin, state.copy())
-    elif os.path.isfile(state.path(rest[0])) or state.path(rest[0]) in state.files:
-        guard.file(rest[0], rest[1:], state.copy(), stdin, "sh")
     else:
         guard.script(" ".join(words[words.index(rest[0]) :]), state.copy())
     return marker(" ".join(words))
@@ -258,7 +222,7 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     named = {one.split(":")[0].lstrip("=") for one in values_of(rest, "-s", "-t", "-S", "--session")}
     command = operands(rest, "-S -s -n -t -c -x -y -e -F -l -p -L -Logfile -h -T -r")
     if kills:
-        viewers = {one for one in named if VIEWERS.fullmatch(one)}
+        viewers = {one for one in named if LIKE.viewer_session.fullmatch(one)}
         if not named or "kill-server" in kills or not named <= state.made.keys() | viewers:  # or of the line's making
             guard.act("kill", f"{words[0]} {kills[0]} ends what runs there", words)
     elif sends:
@@ -294,47 +258,20 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> st
     return (outputs.columns if words[0].endswith("awk") else outputs.derived)(guard, words, state, stdin)
 
 
-def compiler(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """gcc -o x x.c, rustc x.rs: what is run later is the source."""
-    named = [one for one in operands(words[1:], "-o -O -I -L -D -l -x") if re.search(r"\.(?:c|cc|cpp|cu|rs)$", one)]
-    usual = os.path.splitext(os.path.basename(named[0]))[0] if named and words[0] == "rustc" else "a.out"
-    out = option(words[1:], "-o") or usual
-    guard.overwrite(out, state, words)
-    guard.written(out, "#!/compiled\n" + "\n".join(guard.content(one, state) for one in named), state)
-
-
 def sftp(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     text = option(words[1:], "-e", "-c") or guard.content(option(words[1:], "-b", "-f") or "-", state)
     text = stdin if text.startswith("\ue001") else text
-    for place in operands(words[1:], "-b -B -c -D -F -i -J -l -o -P -R -S -s -u -p")[:1]:  # sftp HOST:FILE [HERE]
-        text += f"\nget {place.partition(':')[2]} {words[-1] if words[-1] != place else ''}" if ":" in place else ""
-    for verb, source, target in re.findall(r"(?m)^\s*(m?get|reget|put)\s+(?:-\w+\s+)*(\S+)(?:[ \t]+(\S+))?", text):
-        places = [source, f"host:{target}"] if verb == "put" else [f"host:{source}", target or "."]
-        guard.run(["scp", *places], state, "")
     guard.script(text, state.elsewhere())
 
 
-def socat(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """socat - CREATE:results.json, OPEN:f,trunc, EXEC:'rm -rf runs'"""
-    for word in words[1:]:
-        kind, _, rest = word.partition(":")
-        if kind.upper() in ("EXEC", "SYSTEM", "SHELL"):
-            guard.script(rest, state.copy(), stdin)
-        elif kind.upper() in ("CREATE", "CREAT") or re.search(r",(?:o-)?trunc\b", rest):
-            guard.overwrite(rest.partition(",")[0], state, words)
-
-
-def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """Commands in what an editor, a pager or a database client is told: any word may hold one (:!rm, .shell rm)."""
-    for text in [*(word.lstrip("+") for word in words[1:]), stdin]:
-        for match in _ESCAPE.finditer(text):
-            guard.script(match[1], state.copy())
+def editor(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """ed, vim, ex: what they are told may call delete(), and may save the file that they edit."""
     told = "\n".join([*(word.lstrip("+") for word in words[1:]), stdin])
-    if words[0] in WORDS["editors"] and "(" in told:
+    if "(" in told:
         from rgt.guard import program_code
 
         program_code.foreign(guard, told, state)
-    if words[0] in WORDS["editors"] and _SAVES.search(told):
+    if LIKE.editor_saves.search(told):
         paths = operands(words[1:], "-c -S -u --cmd --eval -f -l")
         guard.edit([path for path in paths if path[0] != "+"], state, words)
 
@@ -343,24 +280,18 @@ def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 def dispatched(guard: Walker, words: list[str], state: State) -> bool:
-    """gh workflow run FILE -f action=destroy: its steps with these inputs; other pipelines by name and inputs."""
+    """gh workflow run FILE -f action=destroy: pipelines by their names and inputs."""
     named = {part for word in words[:5] for part in parts(word)}
-    if words[1:3] in (["run", "cancel"], ["ci", "cancel"]) and _TRAINS.search(guard.line):
+    if words[1:3] in (["run", "cancel"], ["ci", "cancel"]) and LIKE.pipeline_trains.search(guard.line):
         guard.act("end", "cancels a run that trains", words)
         return True
     looks = "list" in words or not ENDS.isdisjoint(words[1:4])
     if named.isdisjoint(WORDS["pipelines"]) or named.isdisjoint(WORDS["dispatches"]) or looks:
         return False
     pairs = values_of(words, *WORDS["input options"])
-    if words[1:3] == ["workflow", "run"]:
-        from rgt.guard import program_code
-
-        given = operands(words[3:], "-f -F -r -R --ref --field --raw-field --repo")[:1]
-        inputs = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        if given and program_code.workflow(guard, given[0], inputs, state):
-            return True
     told = [parts(re.split(r"[=:]", pair)[-1]) for pair in pairs]  # of an input the whole value is the verb
-    names = [parts(os.path.splitext(word)[0]) for word in words[2:] if not _PAIR.match(word) and word not in LOOKS]
+    plain = [word for word in words[2:] if not LIKE.option_or_pair.match(word) and word not in LOOKS]
+    names = [parts(os.path.splitext(word)[0]) for word in plain]
     ends = any(len(one) == 1 and one[0] in ENDS for one in told)
     ends = ends or any(not WORDS["strong"].isdisjoint(one) and not LIGHT.intersection(one) for one in names)
     if ends or any(not ENDS.isdisjoint(one) and about(one, False) for one in names):
@@ -387,8 +318,6 @@ def manifests(guard: Walker, words: list[str], state: State, stdin: str) -> None
 
         text = stdin if path == "-" else path if path[:1] == "{" else guard.content(path, state)
         program_code.manifest(guard, text if not text.startswith("\ue001") else "", state.elsewhere())
-        if {"apply", "replace"} & set(words[1:3]) and _EMPTIED.search(text):
-            guard.act("end", f"{path} scales to nothing or suspends", words)
 
 
 def carried(guard: Walker, words: list[str], state: State, stdin: str, client: bool) -> None:
