@@ -177,6 +177,10 @@ def test_everyone_says_the_same(tmp_path: Path, name: str) -> None:
         os.utime(path)
         assert verdict(path).state == "writing"
         assert verdict(path).message == f"written seconds ago and not complete yet ({found.reason}); look again"
+        os.utime(path, (time.time() - 20,) * 2)
+        assert verdict(path).state == ("unknown" if name == "text" else "broken")  # nobody has it open
+        with path.open("ab"):
+            assert verdict(path).state == "writing"
 
 
 def test_a_look_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

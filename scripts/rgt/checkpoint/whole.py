@@ -23,10 +23,12 @@ from rgt.checkpoint.examine import Options
 from rgt.checkpoint.survey import survey
 from rgt.checkpoint.verify import verify
 from rgt.errors import RgtError
+from rgt.machine import disks, open_files
 
 READ = 256 << 20  # bytes that a look reads for their checksums
 _HEADERS_SECONDS = 5.0
 _SETTLED = 60.0  # seconds without a write after which an incomplete file counts as broken, not as being written
+_GAP = 5.0  # seconds in which a writer may be between two files of one checkpoint
 _UNSURE = {"not-a-checkpoint", "refused-global", "unjudged", "unknown"}  # not verified, not shown to be damaged either
 
 
@@ -48,7 +50,8 @@ class Verdict:
         """ok | writing | unknown (a format or a pickle that cannot be judged) | broken"""
         if self.whole:
             return "ok"
-        if time.time() - self.mtime < _SETTLED:
+        age = time.time() - self.mtime
+        if age < _GAP or (age < _SETTLED and _may_be_written(str(self.path))):
             return "writing"
         return "unknown" if self.code in _UNSURE else "broken"
 
@@ -62,6 +65,11 @@ class Verdict:
         shown = ("path", "state", "depth", "message", "bytes", "mtime", "format", "step")
         row = {name: getattr(self, name) for name in shown} | {"path": str(self.path)}
         return {name: value for name, value in row.items() if value not in ("", None)}
+
+
+def _may_be_written(path: str) -> bool:
+    """A process has it open, or one that cannot be seen from here may have."""
+    return disks.is_remote(path) or open_files.writers([path], of_owner=True) != []
 
 
 def verdict(path: Path, values: bool = False, read: int = READ, read_until: float = math.inf) -> Verdict:
