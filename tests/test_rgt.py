@@ -98,6 +98,7 @@ def test_the_first_call_makes_an_environment_once_though_two_start_together(tmp_
     assert re.fullmatch(r"env-[0-9a-f]{12}", made.name)
     again = call("triage", "train.log", cwd=project, rgt=installed / "bin" / "rgt", env=bare(tmp_path))
     assert (again.returncode, again.stderr) == (1, "")
+    assert (cache / "pycache").is_dir() and not list(installed.rglob("__pycache__"))
 
 
 def test_a_python_that_has_all_of_it_runs_the_tool_at_once(tmp_path: Path, installed: Path) -> None:

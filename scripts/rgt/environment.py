@@ -35,7 +35,8 @@ def main() -> None:
             python = sys.executable
         else:
             make(folder, packages)
-    os.execv(python, [python, "-E", tool, *sys.argv[2:]])
+    # the skill may lie in the user's repository: what Python compiles goes to the cache
+    os.execv(python, [python, "-E", "-X", f"pycache_prefix={cache()}/pycache", tool, *sys.argv[2:]])
 
 
 def needs(tool: str) -> list[str]:
