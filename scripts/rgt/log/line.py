@@ -47,27 +47,8 @@ _MAYBE_SPLIT_KEYS = ("event", "stage", "type", "kind", "msg", "message", "set", 
 _LONGEST_NAME = 60  # characters of a metric
 _SPLIT = re.compile(r"""["'](?:split|phase|mode)["']\s*:\s*["'](\w+)["']""")
 # a word of the line, and no part of a name, a path or an option, that says whose numbers follow
-_LABELS = {
-    **SPLIT_WORDS,
-    **dict.fromkeys(
-        (
-            "evaluation",
-            "evaluating",
-            "validating",
-            "validate",
-            "sanity",
-            "predicting",
-            "cv",
-            "saving dict",
-            "heldout",
-            "held-out",
-            "holdout",
-            "vl",
-            "vld",
-        ),
-        "val",
-    ),
-}
+_OF_VAL = "evaluation evaluating validating validate sanity predicting cv heldout held-out holdout vl vld".split()
+_LABELS = {**SPLIT_WORDS, **dict.fromkeys([*_OF_VAL, "saving dict"], "val")}
 _LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?!\.?[\w/-])", re.I)
 _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[([\d:]*)<((?:\d+ days?, )?[\d:?]+)")
 # [12/100], a rich or Keras bar, and "epoch 001:  100 / 1000"; what is behind `[3]` or `Train: 3` counts its batches
