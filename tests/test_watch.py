@@ -541,7 +541,6 @@ def test_words_that_are_no_accident_and_accidents_inside_a_bar() -> None:
     [
         ("3epoch:train:501-600batch: loss=29.6", {"epoch": 3, "step": 600, "metrics": {"loss": 29.6}}),
         ("[train] loss=48.0, [valid] loss=55.1", {"metrics": {"loss": 48.0, "val_loss": 55.1}}),
-        ("20  10.98  17.3s elapsed  0.5 s/step", {"step": 20, "it_per_s": 2.0, "metrics": {"loss": 10.98}}),
         ("[12]\ttrain-rmse:0.51\teval-rmse:0.62", {"step": 12, "metrics": {"train_rmse": 0.51, "eval_rmse": 0.62}}),
         ("[20]\ttraining's l2: 0.5\tvalid_1's l2: 0.6", {"step": 20, "metrics": {"train_l2": 0.5, "val_l2": 0.6}}),
         ("Time taken for 1 epoch: 294.9 secs", {}),
@@ -608,6 +607,34 @@ def test_three_starts_from_the_beginning_are_a_loop_and_three_folds_are_not() ->
     # in the second of its epochs, after the same checkpoint
     again = [f"epoch {e} | {b}/100 batches | loss 2.0" for e, b in ((2, 60), (2, 90), (3, 20), (3, 50))]
     assert "restarts" in judged(*again * 4)
+
+
+LEVELS = [3 * 0.95**n + 0.02 * (n % 3) for n in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("{s} {x:.4f} 2.9", {"loss": "column_1"}),
+        ("Step {s}/9000 | mel {x:.3f} | gn 0.85{n} | 0.12 sec/step", {"loss": "mel", "grad_norm": "grad_norm"}),
+        ("E {n:03d} | bpr {x:.4f} | vl {x:.4f} | HR@10 0.02 | 739.5s", {"loss": "bpr", "val_loss": "val_loss"}),
+        ("k={s}  f(x)={x:.4e}  |df|=1.6{n}e+00", {"loss": "f", "grad_norm": "grad_norm"}),
+        ("T {s}/9000 {x:.4f} η 7.00e-04", {"loss": "column_1", "lr": "lr"}),
+        ("epoch {n}: cost {x:.4f}, acc train 0.{n} val 0.{n}", {"loss": "loss", "accuracy": "val_acc"}),
+        ("|  {n} |  {x:.4f} |  {x:.4f} |", {"loss": "train_loss", "val_loss": "val_loss"}),
+    ],
+)
+def test_home_made_lines_are_read_by_what_repeats(line: str, names: dict[str, str]) -> None:
+    head = ["|  ep |  trn  |  dev  |", "|-----|-------|-------|"] if line.startswith("|") else []
+    log = recorded(*head, *(line.format(n=n, s=50 * n, x=x) for n, x in enumerate(LEVELS, 1)))
+    chosen = View({"x.log": log}, 0.0, "x").chosen
+    assert {which: chosen[which][0] for which in names if which in chosen} == names
+    assert 60 in (log.epoch, (log.step or 0) / 50)
+
+
+def test_an_error_before_the_launcher_ends_the_others_is_a_crash() -> None:
+    ending = "Sending process 9205 closing signal SIGTERM"
+    assert [*judged(STEP, "RuntimeError: boom", ending)] == ["crash"] and [*judged(STEP, ending)] == ["killed"]
 
 
 def test_lines_that_say_the_same_and_never_did_before() -> None:

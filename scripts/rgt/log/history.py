@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any
 
 from rgt.files import json_number
@@ -59,8 +60,10 @@ _WAITS = re.compile(
     r"|等待|没有新|没有进展|卡住|心跳",
     re.I,
 )
+_COUNTERS = {"step", "batch", "epoch"}
 _KINDS, _KIND = 64, 60  # kinds of lines that are remembered, and characters of each
 _NUMBER = re.compile(r"\d+")
+_A_VALUE = re.compile(r" *[-+]?\b(?:\d[\d.,:/]*(?:e[-+]?\d+)?|nan|inf)", re.I)
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
 _SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
@@ -143,6 +146,7 @@ class History:
     moved: float | None = None  # the clock at the last progress
     pauses: list[float] = field(default_factory=list)  # the newest seconds between two of them
     waits: int = 0  # lines since the last progress that say that something waits
+    usual_waits: int = 0  # most of them before a progress
     repeats: int = 0  # lines that show the same counters again, up to the newest
     usual_repeats: int = 0  # most of them before a progress: every rank may print its own
     step_epoch: float | None = None  # the epoch when the step was last told
@@ -170,6 +174,9 @@ class History:
     waiting_line: str = ""
     moves: int = 0  # points that made progress
     news: dict[str, int] = field(default_factory=dict)  # lines since the last progress that are no points, by kind
+    counters: dict[str, list[int]] = field(default_factory=dict)  # the newest whole numbers by the words before them
+    counter: str | None = None  # of them, the one that counts the steps
+    records: list[str] = field(default_factory=list)  # kinds of lines that hold numbers
     kinds: list[str] = field(default_factory=list)  # of such lines before it
     series: dict[str, Series] = field(default_factory=dict)
     nan_runs: dict[str, int] = field(default_factory=dict)  # values in a row, up to the newest, that are not numbers
@@ -204,6 +211,7 @@ class History:
         whole, raw = raw, raw if raw.lstrip()[:1] in tuple("|│┃") else printed.text
         # a line of names and numbers is cheaper to see than to try as a table
         tabular = "=" not in line and (": " not in line or "%|" in line or ": [" in line)
+        record = self._is_record(raw)
         rows = self.table.rows(raw) if tabular else []
         rows = self.table.rows(whole) if tabular and rows == [] else rows
         if rows is None:
@@ -213,7 +221,7 @@ class History:
             for row in rows:
                 self.take_point({**parse_row(row), **{name: bar[name] for name in bar if name != "metrics"}}, line)
         # wandb's summary comes after the end, of whatever kind
-        elif _WORTH.search(line) and "wandb:" not in line and (point := self._point(raw)):
+        elif (record or _WORTH.search(line)) and "wandb:" not in line and (point := self._point(raw, record)):
             self.take_point({"time": when, **point} if when else point, line)
         else:
             self._see_kind(raw)
@@ -222,9 +230,19 @@ class History:
         if (chapter := _CHAPTER.search(line)) and (scope := (chapter[1] or chapter[0]).lower()) not in self.chapters:
             self.chapter, self.chapters = True, [*self.chapters, scope][-_KINDS:]
 
-    def _point(self, text: str) -> Point:
+    def _is_record(self, text: str) -> bool:
+        """Has a line with the same words around its numbers been there before?"""
+        kind = _A_VALUE.sub("#", text[:_LINE])
+        if "#" not in kind:
+            return False
+        if kind not in self.records and len(self.records) < _KINDS:
+            self.records.append(kind)
+            return False
+        return kind in self.records
+
+    def _point(self, text: str, record: bool) -> Point:
         """Where a run resumes is no progress: it may lie behind what was reached, and the next step tells it."""
-        point = parse_line(text)
+        point = parse_line(text, record)
         return point if point.get("metrics") or not _RESUMES.search(text) else {}
 
     def _take_problem(self, raw: str, line: str) -> bool:
@@ -286,7 +304,28 @@ class History:
         where.append(row)
         del where[:-_KEPT]
 
+    def _guess_counter(self, point: Point) -> None:
+        """Where nothing is called a counter, the whole number that goes up by equal steps is it."""
+        counters: dict[str, list[int]] = point.pop("counters", {})
+        lap = point.pop("lap", None)
+        if not _COUNTERS.isdisjoint(point):
+            if self.counter is not None:  # it was something else
+                self.counter = self.step = None
+            return
+        for name, (value, _) in counters.items() if self.moves <= 2 and point.get("metrics") else ():
+            values = self.counters.get(name, [])
+            values = values if value in values[-1:] else [*values, value][-3:]
+            self.counters[name] = values
+            steps = [after - before for before, after in pairwise(values)]
+            if self.counter is None and len(steps) == 2 and steps[0] == steps[1] > 0:
+                self.counter = name
+        if self.counter is not None and self.counter in counters:
+            point["step"], total = counters[self.counter]
+            point |= {"total": total} if total else {}
+            point |= {"it_per_s": 1 / lap} if lap else {}
+
     def take_point(self, point: Point, text: str) -> None:
+        self._guess_counter(point)
         if point.get("batch") == 0 and not self._is_epoch_0(point):
             self.repeats += 1
             # a bar that was reset, with the numbers of the epoch before
@@ -321,6 +360,7 @@ class History:
                 self.repeats += 1
             else:
                 self.usual_repeats = max(self.usual_repeats, self.repeats)
+                self.usual_waits = max(self.usual_waits, self.waits)
                 self.repeats = self.waits = 0
                 self.moves += 1
                 self.kinds = [*self.kinds, *(kind for kind in self.news if kind not in self.kinds)][-_KINDS:]
@@ -441,6 +481,8 @@ class History:
         self.nan_runs[name] = 0 if finite else self.nan_runs.get(name, 0) + 1
         if not finite:
             known = (role(name) or ("",))[0] in ("loss", "grad_norm") or "loss" in name
+            # nobody knows its name: it may be the loss
+            known = known or (self.nan_runs[name] > 2 and name in self.series and not is_curve(name))
             if known and "best" not in name:  # the best loss so far begins at infinity
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
         elif name in self.series or len(self.series) < SERIES:
@@ -591,7 +633,7 @@ _CALM = re.compile(
     r"\bretr(?:y|ied)|\bskipp|\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b"
     r"|(?<![\w-])(?:no|not|never|0(?!\.)|if|unless|when|would|could|may|might|can|to|early)\b.{0,40}(?:kill|cancel|terminat|preempt|evict)"
     r"|(?:kill|cancel|terminat|preempt|evict).{0,40}\b(?:if|when|unless)\b"
-    r"|\b(?:time|walltime)[ _-]limit\W{0,3}(?:is|of|set|left|remaining|=|:|\d)",
+    r"|\b(?:time|walltime)[ _-]?limit\W{0,3}(?:is|of|set|left|remaining|=|:|\d)",
     re.I,
 )
 

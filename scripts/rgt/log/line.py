@@ -20,7 +20,7 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import RgtError
-from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS, known, role
+from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS, known, role, split_and_rest
 
 LONGEST = 2000  # characters of a line that are looked at; the rest is somebody's tensor
 _LONGEST_JSON = 100_000  # of one that is a JSON object
@@ -35,7 +35,7 @@ _NUMBER = (
 )
 # not a part of a word, a path, a date or a clock
 _NUMBERS = re.compile(
-    rf"(?<![\w.@/-])(?<!\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|secs?|seconds?|min(?:ute)?s?|hours?|%)|([kKMB]))?(?!\w|\.\d|[:-]\d)"
+    rf"(?<![\w.@/-])(?<!(?<![A-Za-z])\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|secs?|seconds?|min(?:ute)?s?|hours?|%)|([kKMB]))?(?!\w|\.\d|[:-]\d)"
 )
 _CUT = re.compile(r"[|,;{}<>\"'\t]|  |\] ?| - |[:=] ")  # what stands before one of these belongs to another number
 _QUOTED = re.compile(rf"""["']([\w ./@-]{{1,60}})["']\s*:\s*["']?({_NUMBER})["']?(?=\s*[,}}\]]|\s*$)""")
@@ -47,12 +47,8 @@ _MAYBE_SPLIT_KEYS = ("event", "stage", "type", "kind", "msg", "message", "set", 
 _LONGEST_NAME = 60  # characters of a metric
 _SPLIT = re.compile(r"""["'](?:split|phase|mode)["']\s*:\s*["'](\w+)["']""")
 # a word of the line, and no part of a name, a path or an option, that says whose numbers follow
-_LABELS = {
-    **SPLIT_WORDS,
-    **dict.fromkeys(
-        ("evaluation", "evaluating", "validating", "validate", "sanity", "predicting", "cv", "saving dict"), "val"
-    ),
-}
+_OF_VAL = "evaluation evaluating validating validate sanity predicting cv heldout held-out holdout vl vld".split()
+_LABELS = {**SPLIT_WORDS, **dict.fromkeys([*_OF_VAL, "saving dict"], "val")}
 _LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?!\.?[\w/-])", re.I)
 _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[([\d:]*)<((?:\d+ days?, )?[\d:?]+)")
 # [12/100], a rich or Keras bar, and "epoch 001:  100 / 1000"; what is behind `[3]` or `Train: 3` counts its batches
@@ -66,14 +62,13 @@ _SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _YOLO = re.compile(r"\s*(\d+)/(\d+)\s+[\d.]+G\s")
 _TWO_COUNTS = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\]\s*\[\s*(\d+)\s*/\s*(\d+)\]")
 _KERAS = re.compile(r"\s*(\d+)/(\d+)\s+[\[━]")
-_BARE_STEP = re.compile(rf"\s*(\d+)\s+(\d+\.\d+)\s+{_FLOAT}\s?m?s\b[^:=]*$")  # "20  10.98  17.3s elapsed  0.4 s/step"
 _COUNT_FIRST = re.compile(
     r"(?<![\w.])(?:\d+-)?(\d+(?:/\d+)?)(epoch|batch|step|iter)(?![a-z])"
 )  # ESPnet: 3epoch:train:1-50batch
 # clu: "[100] loss=0.5", XGBoost, CatBoost's "100:  learn: 0.5"
 _LEADING_STEP = re.compile(r"(?:(?:.*?\] )?\[(\d+)\]\s+|\s*(\d+):  )(?=[\w/' -]+[:=])")
 # PyTorch's tutorial: "[2,  4000] loss: 1.9", torchtune: "2|4000|Loss: 1.9"
-_EPOCH_AND_BATCH = re.compile(r"\s*(?:\[(?=\d+,)|(?=\d+\|\d+\|Loss))(\d+)(?:, +|\|)(\d+)[\]|] ?(?=\w+)")
+_EPOCH_AND_BATCH = re.compile(r"\s*(?:\[(?=\d+,|\d{3,}:\d{3})|(?=\d+\|\d+\|Loss))(\d+)(?:, +|\||:)(\d+)[\]|] ?(?=\w+)")
 _UP_TO = re.compile(r"\b(batch|step|iter) ?\[\d+-(\d+)\]", re.I)  # MXNet: Batch [50-100]
 _LEARN = re.compile(r"(\blearn|\btest)(?=: )")  # CatBoost's losses
 _ITS, _TOKENS, _SAMPLES = "it_per_s", "tokens_per_s", "samples_per_s"
@@ -84,8 +79,9 @@ _UNIT_OF_RATE = {
 }
 _RATES = {"ups": _ITS, "tps": _TOKENS, "wps": _TOKENS, **dict.fromkeys(("ips", "fps", "sps", "throughput"), _SAMPLES)}
 _PER_SECOND = re.compile(r"([\d.,]+)\s?([kKM]?)\s?([a-z]+?)?s?/s(?:ec(?:ond)?)?\b", re.I)
+_NO_WORK = re.compile(r"(?i)[kmgt]?i?(?:b|bit|byte|flop|m|req|request)|ep|epoch|file|row|op")  # MB/s
 _TIME_NAME = re.compile(r"(?:.*\W)?(ms|s|secs?|seconds?)/(?:batch|step|iter|iteration|it|update)")
-_SECONDS_PER = re.compile(r"([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteration|step|batch)\b", re.I)
+_SECONDS_PER = re.compile(r"([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteration|step|batch|b|(ep|epoch))\b", re.I)
 _RATE_NAME = re.compile(r"(?:.*[ /_])?([a-z]+?)s?(?:/|_per_| per )s(?:ec|econd)?(?:[/_ ].*)?")
 _ETA = re.compile(
     r"\b(?:eta|remaining(?: time)?|time (?:left|remaining))\b[\s:=]*"
@@ -101,6 +97,7 @@ _OTHER_BAR = re.compile(
     r"\W*(?:map|filter|download|load|generat|fetch|token|extract|sav|resolv|upload|running|process|pars|creat|writ)",
     re.I,
 )
+_BYTES = re.compile(r"[\d?] ?[kMG]?i?B/s")
 _NESTED = "\x1b[A"  # tqdm moves up again after an inner bar
 _SAVED = re.compile(
     r"\bsav(?:ing|ed)\b.{0,80}?(?:checkpoint|ckpt|\.pth?\b|\.safetensors|model|weights)|checkpoint.{0,60}?\bsaved\b"
@@ -157,7 +154,7 @@ _TOTAL_EPOCHS = set(
 _TIMES = set(
     """time dt iter_time step_time batch_time elapsed_time_per_iteration seconds sec time_per_step batch_cost
     time_per_iteration time_per_iter sec_per_step seconds_per_step ms_per_step ms_per_iter step_time_ms time_ms
-    time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock total
+    t time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock total
     train_step_timing duration iteration_time last_time epoch_time step_avg took secs""".split()
 )
 _SECONDS_IN_NAME = re.compile(r"(?<=time|psed)_(?:s|secs?|seconds)$")
@@ -216,13 +213,32 @@ _ORDINAL = re.compile(r"第\s*(\d+(?:\s*/\s*\d+)?)\s*(?:个)?\s*(轮|步|次迭�
 # what else a trainer calls them; in a document these words mean other things
 _SAME = {
     **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo", "l"), "loss"),
-    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate", "l_r_"), "lr"),
+    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate", "lrate", "l_r_"), "lr"),
+    **dict.fromkeys(("ret", "rew", "ep_ret"), "reward"),
+    "top1": "acc",
+    "η": "lr",
     "bcer": "cer",
     "bwer": "wer",  # Tesseract
     **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn", "grad_global"), "grad_norm"),
 }
+_SHORT_SPLITS = {
+    **dict.fromkeys(("t", "tr", "trn", "trn_set", "training"), "train"),
+    **dict.fromkeys(("v", "va", "vl", "vld", "ho", "held_out", "holdout"), "val"),
+    **dict.fromkeys(("ts", "tst"), "test"),
+    **SPLIT_WORDS,
+}
+_SHORT_NAMES = {**dict.fromkeys(("l", "obj", "cost", "energy"), "loss"), "err": "error", "top1": "acc"}
+_SHORT_NAMES |= {name: name for name in "loss nll ce mse mae acc ppl f1 auc".split()}
+_TWO = [f"(?:{'|'.join(sorted(words, key=len, reverse=True))})" for words in (_SHORT_SPLITS, _SHORT_NAMES)]
+_SHORT = re.compile(rf"({_TWO[0]})_?({_TWO[1]})|({_TWO[1]})_?({_TWO[0]})")  # trl, vl, v_acc, l_dev
+_LETTERS = {"ep": "epoch", "e": "epoch", "it": "iter", "s": "step", "b": "batch"}
+_LETTER_COUNT = re.compile(r"(?<![\w.])(ep|e|it|s|b)[-_#.]?(?=\d+(?:/\d+)?(?:[\s|:,;)\]]|$))", re.I)  # E012, b0050
+_FIRST = re.compile(r"\W{0,8}?(\d{1,9})(?:\s*/\s*(\d{1,9}))?(?!\w|[.:/-]\d)")  # <300>, @300, 300/900
+_NO_NAMES = set("to from than by in at is of and for after with took about".split())
+_RETURN = re.compile(r"^((?:(?!\bP\b).)*?(?<![\w.]))R(?=[ =:]+[-+]?\d)")  # and no recall, beside a P
+_OF = re.compile(r"(?<=\d) of (?=\d)")
 _OF_A_SET = re.compile(r"\b(train|valid|eval|test)(?:ing)?(?:_\d+)?'s ")  # LightGBM: "valid_1's auc: 0.9"
-_ABSOLUTE = re.compile(r"\|{1,2}(?:g|grad|∇\w*)\|{1,2}")  # |g|
+_ABSOLUTE = re.compile(r"(?:\|{1,2}|[‖∥])(?:g|d[fwlx]|grad|∇\w*)(?:\|{1,2}|[‖∥])")  # |g|
 # Kaldi's log-probability, the higher the better: "objective function for 'output' for minibatches 0-99 is -3.9 over"
 _KALDI = re.compile(r"objective function for '?output-?([\w-]*)'?.{0,40} is (-[\d.]+) over")
 _VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{2,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
@@ -272,8 +288,11 @@ def plain(text: str) -> str:
     return text if text.isprintable() else _ANSI.sub("", text.replace("\t", "  "))
 
 
-def parse_line(text: str) -> Point:
-    """What a line says; empty when it says nothing about training. Never raises."""
+def parse_line(text: str, record: bool = False) -> Point:
+    """What a line says; empty when it says nothing about training. Never raises.
+
+    `record`: lines like it have been there before, so any word beside one of its numbers may be a metric's name.
+    """
     row = json_object(text)
     if row is not None:
         return parse_row(row)
@@ -288,7 +307,9 @@ def parse_line(text: str) -> Point:
         return _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
     text = _OF_A_SET.sub(lambda found: f"{found[1]} ", text) if "'s " in text else text
     text = _KALDI.sub(lambda found: f"{found[1] or ''}loss: {-_float(found[2])}", text) if "objective" in text else text
-    text = _ABSOLUTE.sub("grad_norm", text) if "|" in text else text
+    text = _ABSOLUTE.sub("grad_norm", text) if re.search("[|‖∥]", text) else text
+    text = _RETURN.sub(r"\1reward", _OF.sub("/", text)) if record else text
+    text = _LETTER_COUNT.sub(lambda letter: f"{_LETTERS[letter[1].lower()]} ", text)
     text = _UP_TO.sub(r"\1 \2 ", _COUNT_FIRST.sub(r" \2 \1 ", text))
     if not text.isascii():
         text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
@@ -302,7 +323,7 @@ def parse_line(text: str) -> Point:
         step = [("step", float(counter[1]))] if counter else []
         pairs = (("loss" if pair[2] == "avg" else pair[2], _float(pair[1])) for pair in behind)
         return _point_of([*step, *pairs], "")
-    point = _prose(text)
+    point = _prose(text, record)
     if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
         return {}
     return _sane(point)
@@ -365,20 +386,20 @@ def _sane(point: Point) -> Point:
     }
 
 
-def _prose(text: str) -> Point:
+def _prose(text: str, record: bool) -> Point:
     point: Point = {"metrics": {}}
     text = text.replace(" in s=", "=").replace(" in s:", ":")  # NeMo: "train_step_timing in s=0.3"
     bar = _BAR.search(text) if "%|" in text else None
-    if bar and _OTHER_BAR.match(text):
+    if bar and (_OTHER_BAR.match(text) or _BYTES.search(text, bar.end())):
         return point
     end, split, only_eval = 0, "", False
-    if bare := _BARE_STEP.match(text):
-        point |= {"step": int(bare[1]), "metrics": {"loss": _float(bare[2])}}
     if leading := _LEADING_STEP.match(text):
         point["step"] = int(leading[1] or leading[2])
         text = _LEARN.sub(r"\1 loss", text) if "learn: " in text else text
     elif pair := _EPOCH_AND_BATCH.match(text):
         point |= {"epoch": int(pair[1]), "step": int(pair[2])}
+    if record and (first := _FIRST.match(text)):
+        point["counters"] = {"": [int(first[1]), int(first[2] or 0)]}
     for match in _NUMBERS.finditer(text):
         gap = text[end : match.start()]
         if labels := _LABEL.findall(gap):
@@ -388,16 +409,25 @@ def _prose(text: str) -> Point:
         end = match.end()
         gap = gap[gap.rfind("(") + 1 :] if gap.rfind("(") > gap.rfind(")") else gap  # "9 steps/s (collection: 5.7s"
         name = " ".join(_CUT.split(gap.rstrip(":= "))[-1].split(" ")[-5:]).strip(" [(")
+        if record and not (bar or _KERAS.match(text)):
+            name = _beside(point, name, match, split)
         if name and not (bar and match.start(1) == bar.start(1)):  # "Steps: 41%|" is no step
             value = _float(match[1]) * _SCALE.get((match[4] or "").upper(), 1.0)
-            metrics, point["metrics"] = point["metrics"], {}
-            _take(point, name, gap.endswith((":", "=")), value, match[2] or "", match[3] or (match[4] or "").upper())
-            for new, number in point["metrics"].items():
-                # "val loss 0.6 acc 0.7": the accuracy is the validation's, too, but never the learning rate
-                other = (known(new) or only_eval) and not any(word in _LABELS for word in new.split("_"))
-                other = other and (role(new) or ("",))[0] != "lr"
-                metrics.setdefault(_with_split(new, split) if other else new, number)
-            point["metrics"] = metrics
+            # beside a whole number stands what is counted
+            tied = record and not match[1].isdigit() and name.count(" ") <= 1 and name.lower() not in _NO_NAMES
+            before, point["metrics"] = point["metrics"], {}
+            _take(
+                point,
+                name,
+                tied or gap.endswith((":", "=")),
+                value,
+                match[2] or "",
+                match[3] or (match[4] or "").upper(),
+            )
+            named = {_of_split(new, name, before, split, only_eval): new for new in point["metrics"]}
+            point["metrics"] = {new: point["metrics"][old] for new, old in named.items()} | before
+    if bar or not point["metrics"]:
+        point.pop("counters", None)
     _take_progress(point, text, bar, only_eval)
     _resolve_time(point)
     if _PAST.search(text) or _RAISED.search(text):
@@ -408,9 +438,34 @@ def _prose(text: str) -> Point:
     return point
 
 
+def _of_split(key: str, name: str, before: dict[str, float], split: str, only_eval: bool) -> str:
+    """The metric with the split that the line named before it."""
+    if name.lower() in _SHORT_SPLITS:  # "acc train 0.9 val 0.8"
+        of, metric = split_and_rest(next(iter(before), ""))
+        return f"{split_and_rest(key)[0]}_{metric}" if of else key
+    # "val loss 0.6 acc 0.7": the accuracy is the validation's, too, but never the learning rate
+    other = (known(key) or only_eval) and not any(word in _LABELS for word in key.split("_"))
+    return _with_split(key, split) if other and (role(key) or ("",))[0] != "lr" else key
+
+
+def _beside(point: Point, name: str, match: re.Match[str], split: str) -> str:
+    """The name of a number that may have none: a time, one that may count, or a column of a table without a header."""
+    bare = not re.search(r"\w", name)
+    if match[3] not in (None, "%") and (bare or name.split()[-1] in _NO_NAMES):
+        return "time"
+    if match[1].isdigit():
+        point.setdefault("counters", {}).setdefault(name.lower(), [int(match[1]), int(match[2] or 0)])
+    elif bare and not match[3]:
+        number = sum("column_" in column for column in point["metrics"]) + 1
+        point["metrics"][_with_split(f"column_{number}", _VAL.get(split, split))] = _float(match[1])
+    return name
+
+
 def _take(point: Point, name: str, assigned: bool, value: float, total: str, unit: str) -> None:
     """Put one 'name: number' where it belongs; `assigned`: ':' or '=' ties them together."""
     key, before = _key(name)
+    if (of := _SHORT_SPLITS.get(key, "")) and len(key) > 1 and not (value.is_integer() or unit):
+        key = "test" if of == "test" else f"{of}_loss"
     key = _SECONDS_IN_NAME.sub("", key) if key.endswith("s") else key.removeprefix("training_")
     per = _TIME_NAME.fullmatch(name.lower())  # "ms/batch 12.3" counts no batches
     if not per and _take_counter(point, key, before, value, total, unit):
@@ -469,6 +524,8 @@ def _resolve_time(point: Point) -> None:
         point.setdefault(_ITS, 1 / seconds)
     elif seconds and "epoch" in point:
         point["epoch_time"] = seconds
+    elif seconds and "counters" in point:
+        point["lap"] = seconds
     if point.pop("since_start", False) and samples and "step" in point:
         del point["metrics"][_SAMPLES]  # stable-baselines3's fps is the mean since the start, which hides a change
 
@@ -503,13 +560,16 @@ def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval
             point.setdefault("epoch", int(epoch))
         _set_progress(point, *(int(group) for group in counts if group))
     for amount, scale_word, unit in _PER_SECOND.findall(text) if "/s" in text else ():
-        kind = _UNIT_OF_RATE.get(unit.lower(), _SAMPLES if not unit else None)
+        kind = _UNIT_OF_RATE.get(unit.lower(), None if _NO_WORK.fullmatch(unit) else _SAMPLES)
         value = _float(amount) * _SCALE.get(scale_word.upper(), 1.0)
         if kind and value > 0:
             (point["metrics"] if kind == _SAMPLES else point).setdefault(kind, value)
     slow = _SECONDS_PER.search(text) if "s/" in text else None
     if slow and (value := _float(slow[1])) > 0:
-        point.setdefault(_ITS, (1000 if slow[2].lower() == "ms" else 1) / value)
+        if slow[3]:
+            point.setdefault("epoch_time", value)
+        else:
+            point.setdefault(_ITS, (1000 if slow[2].lower() == "ms" else 1) / value)
     _take_times(point, text)
 
 
@@ -559,7 +619,12 @@ def _key(name: str) -> tuple[str, str]:
         key.insert(0, words.pop())
     key[0] = _VAL.get(key[0], key[0])
     joined = re.sub("^cv_", "val_", "_".join(key).replace(".", "_").replace("-", "_"))
-    return _SAME.get(joined, joined), before
+    if (short := _SHORT.fullmatch(joined)) and joined not in LOG_WORDS:
+        split, metric = short[1] or short[4], short[2] or short[3]
+        if split not in SPLIT_WORDS or metric not in LOG_WORDS:
+            return f"{_SHORT_SPLITS[split]}_{_SHORT_NAMES[metric]}", before
+    split, sign, rest = joined.partition("train_")
+    return f"{split}{sign}{_SAME.get(rest, rest)}" if sign and not split else _SAME.get(joined, joined), before
 
 
 def _is_metric(key: str, name: str, assigned: bool) -> bool:

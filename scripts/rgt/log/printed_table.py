@@ -27,6 +27,7 @@ _BAR = re.compile(r":?\s+\d{1,3}%\|.*|:\s*$")  # ultralytics draws a bar behind 
 _NAME = re.compile(r"[A-Za-z_#][\w ./@#%()\[\]:*-]{0,39}")
 _COUNTERS = {"epoch", "step", "iter", "iteration", "e", "#", "epochs", "steps", "time", "lr", "global_step"}
 _CELL = re.compile(r"(?i)[-+]?(?:[\d.,]+(?:e[-+]?\d+)?|nan|inf)[%a-z]{0,3}|\d+/\d+|[\d:]+|-+|n/a|none|")
+_HAS_VALUE = re.compile(r"(?i)(?:.*[ :=])?[-+]?[\d.,]*\d(?:e[-+]?\d+)?\s?[%a-z]{0,3}|nan|inf")
 _WORDS = 2  # cells of a row that may be words, such as `all` or `val`
 _LISTS = re.compile(r"""\s*\{\s*["'][\w ./-]{1,40}["']\s*:\s*\[\s*[-\d]""")
 Row = dict[str, str]
@@ -37,6 +38,7 @@ class Table:
     names: list[str] = field(default_factory=list)
     box: Row = field(default_factory=dict)  # `| name | value |` so far
     section: str = ""
+    heads: list[str] = field(default_factory=list)  # cells of the newest line of words: names, if numbers follow
 
     def rows(self, line: str) -> list[Row] | None:
         """The rows that this line is or completes; mostly none. None: it is a header, whose bar counts no step."""
@@ -58,7 +60,9 @@ class Table:
         if len(cells) < 2:
             return []
         if names := _header(text, cells):
-            self.names = names
+            self.names, self.heads = names, names
+            return None
+        if self._may_be_header(text, cells):
             return None
         if len(cells) == len(self.names):
             odd = [cell for cell in cells if not _CELL.fullmatch(cell)]
@@ -71,6 +75,17 @@ class Table:
             ):
                 return [{name: cell for name, cell in told.items() if cell}]
         return []
+
+    def _may_be_header(self, text: str, cells: list[str]) -> bool:
+        """Cells without a number are names that nobody knows, or the second line of some, if as many numbers follow."""
+        if "|" in text.translate(_SIDES) and not any(map(_HAS_VALUE.fullmatch, cells)):
+            if len(cells) == len(self.heads) and not _RULE.fullmatch(text):
+                cells = [f"{above} {cell}".strip() for above, cell in zip(self.heads, cells, strict=True)]
+            self.heads = self.heads if _RULE.fullmatch(text) else cells
+            return True
+        self.names = self.heads if len(cells) == len(self.heads) >= 3 else self.names
+        self.heads = []
+        return False
 
 
 def _cells(text: str) -> list[str]:

@@ -437,6 +437,7 @@ def lr(run: Curves) -> Iterator[Finding]:
     values = [value for _, value in run.lr]
     if len(values) < 4:
         return
+    values = [0.0 if 0 < value < 1e-7 * max(values) else value for value in values]  # 3e-14: a schedule that ran out
     x, now = run.lr[-1]
     zeros = next((n for n, value in enumerate(reversed(values)) if value), len(values))
     if _is_rounded(values) and zeros < 0.35 * len(values) and (run.share_done is None or run.share_done > 0.7):

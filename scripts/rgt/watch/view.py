@@ -21,13 +21,15 @@ from typing import Any
 from rgt import bundle, units
 from rgt.log.history import SENTENCES, History, Points, Problem, problem_in
 from rgt.log.line import plain, says_ended
-from rgt.metrics.table import role
+from rgt.metrics.table import is_evaluation, known, role
 from rgt.report import Finding
 from rgt.run import record
 
 _TABLE = "metrics.jsonl"
 _PLAYERS = re.compile(r"(?:^|_)(?:d|g|gen|disc|critic|actor|policy|generator|discriminator|adv)(?:_|$)")
 RATES = ("tokens_per_s", "samples_per_s", "it_per_s", "epochs_per_s")
+_LOSS_LIKE = re.compile(r"total|ent|nll|nce|energy|obj|cost|likelihood|divergence|bce|bpr")
+_CLOSING = re.compile(r"closing signal|sigterm|terminat", re.I)
 _SETTLED = 120.0  # seconds without a line after which the last step of the last epoch is the end
 QUIET = 600.0  # seconds without a line that need no explanation
 QUIET_STEPS = 20  # or this many steps, or gaps between two lines, of its own speed
@@ -82,10 +84,30 @@ class View:
                 if known:
                     row = (known[1], Path(path).name != _TABLE, -curve.count, name, curve.points())
                     found.setdefault(known[0], []).append(row)
+        if "loss" not in found and (stand_in := self._stand_in):
+            name, points = stand_in
+            found["loss"] = [(0, False, -len(points), name, points)]
+            if "val_loss" not in found and (judged := self.curves.get(f"val_{name}")):
+                found["val_loss"] = [(0, False, -len(judged), f"val_{name}", judged)]
         most = {which: min(row[2] for row in rows) for which, rows in found.items()}
         # a summary at the end (HF's train_samples_per_second) is no curve
         best = {which: min(row for row in rows if row[2] <= most[which] / 4) for which, rows in found.items()}
         return {which: (name, points) for which, (*_, name, points) in best.items()}
+
+    @cached_property
+    def curves(self) -> dict[str, Points]:
+        return {name: curve.points() for log in self.logs.values() for name, curve in log.series.items()}
+
+    @property
+    def _stand_in(self) -> tuple[str, Points] | None:
+        """Where nothing is called a loss: the first curve of an unknown name that comes down, noisily, from its start.
+
+        One that is called the total or an entropy comes before those that only behave so.
+        """
+        unknown = [(name, points) for name, points in self.curves.items() if name not in RATES and not role(name)]
+        unknown = [(name, points) for name, points in unknown if not is_evaluation(name) and not known(name)]
+        unknown.sort(key=lambda row: not _LOSS_LIKE.search(row[0]))
+        return next(((name, points) for name, points in unknown if _comes_down([y for _, y in points])), None)
 
     def points(self, role: str) -> Points:
         return self.chosen.get(role, ("", []))[1]
@@ -171,11 +193,11 @@ class View:
     @property
     def losses(self) -> dict[str, Points]:
         """Every loss of the training by its name."""
-        named = {name: curve for log in self.logs.values() for name, curve in log.series.items()}
+        named = self.curves
         losses = {name: curve for name, curve in named.items() if (role(name) or ("",))[0] == "loss"}
+        losses = losses or dict([self.chosen["loss"]] if "loss" in self.chosen else [])
         # CycleGAN's D_A and G_A are losses without the word
-        named = losses or {name: curve for name, curve in named.items() if _PLAYERS.search(name) and not role(name)}
-        return {name: curve.points() for name, curve in named.items()}
+        return losses or {name: curve for name, curve in named.items() if _PLAYERS.search(name) and not role(name)}
 
     @property
     def adversarial(self) -> bool:
@@ -256,8 +278,14 @@ def not_a_number(view: View) -> Iterator[Finding]:
 
 
 def problems(view: View) -> Iterator[Finding]:
-    fatal = any(row.code != "crash" and not row.recovered for row in view.problems)
-    newest = {row.code: row for row in view.problems}
+    rows = view.problems
+    crashed = next((n for n, row in enumerate(rows) if row.code == "crash" and not row.recovered), len(rows))
+    # a launcher ends the other processes after one has crashed
+    rows = [
+        row for n, row in enumerate(rows) if not (n > crashed and row.code == "killed" and _CLOSING.search(row.line))
+    ]
+    fatal = any(row.code != "crash" and not row.recovered for row in rows)
+    newest = {row.code: row for row in rows}
     for code, row in newest.items():
         if code == "crash" and fatal:
             continue
@@ -301,7 +329,7 @@ def stalled(view: View) -> Iterator[Finding]:
         (log for log in view.logs.values() if len(log.pauses) >= _KNOWN and log.silence > _patience(log)), None
     )
     paused = next((log for log in view.logs.values() if _longest_of_late(log)), None)
-    waiting = next((log for log in view.logs.values() if log.waits >= _WAITING and not _moves(log)), None)
+    waiting = next((log for log in view.logs.values() if _waits(log)), None)
     chatty = next((log for log in view.logs.values() if log.chatter >= _CHATTER and not _moves(log)), None)
     repeated = view.main.repeats >= max(_REPEATS, 3 * view.main.usual_repeats)
     if waiting:
@@ -341,6 +369,16 @@ def stalled(view: View) -> Iterator[Finding]:
     yield Finding("stalled", "warn", message, evidence=evidence, path=view.log, fix=fix, sure=sure)
 
 
+def _comes_down(values: list[float]) -> bool:
+    """From its start to its best by a fifth, in steps of which some go up: a schedule has no noise."""
+    best = min(range(len(values)), key=values.__getitem__, default=0)
+    way = values[: best + 1]
+    levels = [median(way[n : n + max(1, len(way) // 6)]) for n in range(0, len(way), max(1, len(way) // 6))]
+    falls = sum(after < before for before, after in pairwise(levels)) >= 0.8 * (len(levels) - 1)
+    noisy = any(after > before for before, after in pairwise(way))
+    return len(way) >= 8 and values[best] < way[0] - 0.2 * abs(way[0]) and falls and noisy
+
+
 def _patience(log: History) -> float:
     """Seconds without progress, by the log's own clock, that an evaluation or a save may explain."""
     return max(QUIET, QUIET_STEPS * median(log.pauses), 2 * max(log.pauses))
@@ -351,6 +389,10 @@ def _longest_of_late(log: History) -> float:
     before, newest = log.pauses[:-_LATE], max(log.pauses[-_LATE:], default=0.0)
     usual = max(QUIET, QUIET_STEPS * median(before), 2 * max(before)) if len(before) >= _KNOWN else newest
     return newest if newest > usual else 0.0
+
+
+def _waits(log: History) -> bool:
+    return log.waits >= _WAITING and (not _moves(log) or log.waits > max(_REPEATS, 3 * log.usual_waits))
 
 
 def _moves(log: History) -> bool:
