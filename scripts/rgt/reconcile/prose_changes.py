@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from rgt.reconcile.derivations import Derived, changes
-from rgt.reconcile.facts import FULL_NAMES, Fact
+from rgt.reconcile.facts import FULL_NAMES, Fact, kind_of
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.places import Outcome, Place, Terms, about, comparable
 from rgt.reconcile.readings import matches
@@ -73,7 +73,11 @@ def kinds_of(place: Place) -> frozenset[str]:
 def judge_change(place: Place, outcomes: list[Outcome], vocabulary: Vocabulary) -> Outcome:
     numeral, kinds = place.numeral, kinds_of(place)
     if not place.cell:
-        decided = _from_written(place, outcomes, kinds, vocabulary) or _from_names(place, outcomes, kinds, vocabulary)
+        decided = (
+            _from_written(place, outcomes, kinds, vocabulary)
+            or _from_stated(place, outcomes, kinds, vocabulary)
+            or _from_names(place, outcomes, kinds, vocabulary)
+        )
         if decided:
             return decided
     found = vocabulary.derivations.explaining(numeral, kinds, place.unit)
@@ -196,6 +200,59 @@ def _right_base(base: float, old: Numeral, new: Numeral, place: Place) -> bool:
     if bool(_LESS.search(near)) != bool(_MORE.search(near)):
         return base == (max(x, y) if _LESS.search(near) else min(x, y))
     return base == x
+
+
+# -- from the value before it
+
+_BESIDE = 70  # characters between a value and its change
+
+
+def _from_stated(
+    place: Place, outcomes: list[Outcome], kinds: frozenset[str], vocabulary: Vocabulary
+) -> Outcome | None:
+    """ "48.9 on X, 3.6 points above B": the value says what is compared, whatever the words leave open."""
+    numeral = place.numeral
+    before = [one for one in outcomes if one.place.numeral.role in ("", "from") and one.place.numeral.end <= numeral.start]
+    if not before or before[-1].kind != "match":
+        return None
+    gap = place.text[before[-1].place.numeral.end : numeral.start]
+    speed = _SPEED.search(place.text, numeral.start - len(gap), numeral.end + 25)
+    if len(gap) > _BESIDE or _APART.search(gap):
+        return None
+    pairs = {
+        (fact.value, base.value): (fact, base)
+        for fact in before[-1].facts
+        if "point" not in fact.terms and not (speed and kind_of(fact) != "time")
+        for axis, term in _bases(fact, place)
+        if all(fact.terms.get(name) in said for name, said in place.own.items() if name in fact.terms and name != axis)
+        for base in vocabulary.members(vocabulary.named.get((axis, term), 0))
+        if base.terms == {**fact.terms, axis: term} and base.value != fact.value
+    }
+    if len(pairs) != 1 or place.doubts():
+        return None
+    ((fact, base),) = pairs.values()
+    if numeral.percent and not (fact.share or fact.unit == "%"):
+        kinds -= {"difference"}
+    possible = [one for one in changes(fact, base) if one.kind in kinds and _fair(one, base, place)]
+    size, ulp = abs(numeral.value), numeral.ulp
+    for one in possible:
+        if abs(one.value - size) <= 1.5 * ulp:
+            return Outcome(place, "derived", list(one.facts), one.value, why=one.how)
+    near = [one for one in possible if one.kind != "errors" and _alike(one.value, size, ulp)]
+    if not near or numeral.digits < 2:
+        return None
+    nearest = min(near, key=lambda one: abs(one.value - size))
+    return Outcome(place, "drift", list(nearest.facts), nearest.value, "likely", f"{nearest.how} = {nearest.value:.4g}")
+
+
+def _bases(fact: Fact, place: Place) -> Iterator[tuple[str, str]]:
+    """What a value is compared with: what is named, or the whole from which something was left out."""
+    if place.reference:
+        yield place.reference
+        return
+    for axis, term in fact.terms.items():
+        if term.startswith("no ") and term in place.named.get(axis, ()):
+            yield from ((axis, whole) for whole in (*FULL_NAMES, place.ours) if whole)
 
 
 # -- from the names that it compares
