@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
 from rgt.reconcile.facts import UNITS, Fact, kind_of
+from rgt.reconcile.numerals import NUMBER_WORDS
 from rgt.reconcile.places import Outcome, Place, about, comparable
 from rgt.reconcile.prose_changes import judge_change
 from rgt.reconcile.readings import Slip, agrees, matches, reading, rounds_to, scales, slip, spread_agrees
@@ -27,6 +30,7 @@ _AVERAGED = re.compile(
     r"|数据集的?(?:\w{0,2})平均|取?算术平均|平均而言|均值为|平均",
     re.I,
 )
+_HOW_MANY = re.compile(rf"\b(?:over|across|of)\s(?:all\s|the\s)*(\d+|{'|'.join(filter(str.isascii, NUMBER_WORDS))})\b", re.I)
 _OTHER_SPREAD = re.compile(r"\b(?:s\.?e\.?m?|std\.? ?err\w*|standard errors?|CI|confidence|95)\b|标准误|置信", re.I)
 _INTERVAL = re.compile(
     r"\bCI\b|confidence|interval|bound|\b(?:low|high|min|max|best|worst|median|lower|upper)|置信|区间|最", re.I
@@ -186,7 +190,33 @@ def _average(place: Place, vocabulary: Vocabulary) -> Outcome:
     for one in found:
         if all(about(fact, place) for fact in one.facts):
             return Outcome(place, "derived", list(one.facts[:8]), one.value, why=one.how)
+    numeral, means = place.numeral, list(_means(place, vocabulary))
+    if len(means) == 1 and numeral.digits > 2 and not numeral.role and not place.doubts():
+        facts = means[0]
+        mean = replace(facts[0], value=sum(fact.value for fact in facts) / len(facts), spread=None)
+        if reading(mean, numeral, place.unit) is not None:
+            return Outcome(place, "derived", facts[:8], mean.value, why=f"the mean of {len(facts)} values")
+        miss = slip(mean, numeral, place.unit)
+        if miss and (miss.what not in _SOFT or miss.apart < _CLOSE):
+            why = f"{miss.what}: the mean of {len(facts)} values"
+            return Outcome(place, "drift", facts[:8], miss.expected, "likely", why)
     return Outcome(place, "unexplained", why="a mean over values that the text does not name")
+
+
+def _means(place: Place, vocabulary: Vocabulary) -> Iterator[list[Fact]]:
+    """The values that differ on one axis alone, of which the text may give the mean."""
+    if len(vocabulary.axes.get("method", ())) > 1 and "method" not in place.own:
+        return
+    told = _HOW_MANY.search(place.text)
+    count = NUMBER_WORDS.get(told[1].lower(), told[1]) if told else ""
+    for axis in vocabulary.axes:
+        if axis in ("metric", "method", "split", "statistic", "point", "sweep") or axis in place.own:
+            continue
+        terms = {name: frozenset([term]) for name, term in place.around.items() if name != axis} | place.own
+        facts = [fact for fact in vocabulary.members(vocabulary.plausible(terms)) if axis in fact.terms]
+        rest = {frozenset(fact.terms.items()) - {(axis, fact.terms[axis])} for fact in facts}
+        if len(facts) > 1 and len(rest) == 1 and str(count) in ("", str(len(facts))):
+            yield facts
 
 
 # -- a number that no fitting fact has

@@ -204,7 +204,7 @@ def _right_base(base: float, old: Numeral, new: Numeral, place: Place) -> bool:
 
 # -- from the value before it
 
-_BESIDE = 70  # characters between a value and its change
+_BESIDE, _BEHIND = 70, 25  # characters: between a value and its change; behind it, where it says what is measured
 
 
 def _from_stated(
@@ -216,12 +216,15 @@ def _from_stated(
     if not before or before[-1].kind != "match":
         return None
     gap = place.text[before[-1].place.numeral.end : numeral.start]
-    speed = _SPEED.search(place.text, numeral.start - len(gap), numeral.end + 25)
+    speed = _SPEED.search(place.text, numeral.start - len(gap), numeral.end + _BEHIND)
+    behind = (hit for hit in vocabulary.find(place.text) if 0 <= hit.start - numeral.end < _BEHIND)
+    measured = {hit.term for hit in behind if hit.axis == "metric"}
     if len(gap) > _BESIDE or _APART.search(gap):
         return None
     pairs = {
         (fact.value, base.value): (fact, base)
         for fact in before[-1].facts
+        if not measured or fact.terms.get("metric") in measured
         if "point" not in fact.terms and not (speed and kind_of(fact) != "time")
         for axis, term in _bases(fact, place)
         if all(fact.terms.get(name) in said for name, said in place.own.items() if name in fact.terms and name != axis)
