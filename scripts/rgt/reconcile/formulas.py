@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from rgt.reconcile.places import Outcome
 
@@ -99,6 +99,12 @@ def _ways(line: _Line, others: dict[int, dict[int, Outcome]]) -> Iterator[dict[i
         both = [along for along in line.cells if _given(others[first].get(along)) and _given(others[second].get(along))]
         for how, compute in _PAIRS if len(both) > 1 else ():
             made = {along: _computed(how, compute, others[first][along], others[second][along]) for along in both}
+            yield {along: one for along, one in made.items() if one}
+    for other in others.values():  # against the row before, as in a list of additions
+        given = [along for along in sorted(other) if _given(other[along])]
+        after = [(base, along) for base, along in pairwise(given) if along in line.cells]
+        for how, compute in _PAIRS[:1] if len(after) > 2 else ():
+            made = {along: _computed(how, compute, other[along], other[base]) for base, along in after}
             yield {along: one for along, one in made.items() if one}
     for other in others.values():  # against one row
         given = [along for along in other if _given(other[along])]

@@ -49,7 +49,7 @@ _OTHERS = re.compile(
 )
 # another state of the model, a wish or a limit
 _STATES = re.compile(
-    r"\b(?:(?:on|with|using) (?:only |just )?\d+ ?% of|outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?"
+    r"\b(?:(?:on|with|using) (?:only |just )?(?:\d+ ?%|(?:a |one )?(?:quarter|half|third|fifth|tenth)) of|outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?"
     r"|hoped?|budget|would|should|upper bound"
     r"|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
