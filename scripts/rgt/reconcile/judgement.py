@@ -30,7 +30,9 @@ _AVERAGED = re.compile(
     r"|数据集的?(?:\w{0,2})平均|取?算术平均|平均而言|均值为|平均",
     re.I,
 )
-_HOW_MANY = re.compile(rf"\b(?:over|across|of)\s(?:all\s|the\s)*(\d+|{'|'.join(filter(str.isascii, NUMBER_WORDS))})\b", re.I)
+_HOW_MANY = re.compile(
+    rf"\b(?:over|across|of)\s(?:all\s|the\s)*(\d+|{'|'.join(filter(str.isascii, NUMBER_WORDS))})\b", re.I
+)
 _OTHER_SPREAD = re.compile(r"\b(?:s\.?e\.?m?|std\.? ?err\w*|standard errors?|CI|confidence|95)\b|标准误|置信", re.I)
 _INTERVAL = re.compile(
     r"\bCI\b|confidence|interval|bound|\b(?:low|high|min|max|best|worst|median|lower|upper)|置信|区间|最", re.I

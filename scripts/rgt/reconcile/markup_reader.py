@@ -55,7 +55,9 @@ def _model_index(front: str) -> Iterator[Passage]:
         for result in entries(model, "results"):
             data = " ".join(f"{word(one, 'name', 'type')} {word(one, 'split')}" for one in entries(result, "dataset"))
             for metric in entries(result, "metrics"):
-                line = 2 + max([value.start_mark.line for value in entries(metric, "value")] or [metric.start_mark.line])
+                line = 2 + max(
+                    [value.start_mark.line for value in entries(metric, "value")] or [metric.start_mark.line]
+                )
                 text = f"{word(model, 'name')}, {data}: {word(metric, 'name', 'type')} {word(metric, 'value')}"
                 yield Passage(text, line, "model-index")
 

@@ -212,7 +212,9 @@ def _from_stated(
 ) -> Outcome | None:
     """ "48.9 on X, 3.6 points above B": the value says what is compared, whatever the words leave open."""
     numeral = place.numeral
-    before = [one for one in outcomes if one.place.numeral.role in ("", "from") and one.place.numeral.end <= numeral.start]
+    before = [
+        one for one in outcomes if one.place.numeral.role in ("", "from") and one.place.numeral.end <= numeral.start
+    ]
     if not before or before[-1].kind != "match":
         return None
     gap = place.text[before[-1].place.numeral.end : numeral.start]

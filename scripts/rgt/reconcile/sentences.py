@@ -49,9 +49,8 @@ _OTHERS = re.compile(
 )
 # another state of the model, a wish or a limit
 _STATES = re.compile(
-    r"\b(?:(?:on|with|using) (?:only |just )?(?:\d+ ?%|(?:a |one )?(?:quarter|half|third|fifth|tenth)) of|outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?"
-    r"|hoped?|budget|would|should|upper bound"
-    r"|lower bound|oracle"
+    r"\b(?:(?:on|with|using) (?:only |just )?(?:\d+ ?%|(?:a |one )?(?:quarter|half|third|fifth|tenth)) of"
+    r"|outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?|hoped?|budget|would|should|upper bound|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
     r"|after (?:just|only)|pilot|draft|preprint|submi(?:ssion|tted)|old(?:er)?|initial(?:ly)?|first version"
