@@ -594,6 +594,20 @@ ALMOST = {
     ),
     "digits beside their like": ("Our scores: 85.4, 71.1, 92.1, 90.3.", "71.1", "17.1"),
     "one value of a list": ("For fox: MNLI 85.4, RTE 71.1, SST-2 92.1, QNLI 90.3.", "71.1", "66.8"),
+    "a change behind its value": ("Our fox gets 85.4, 2.8 points more than elk.", "2.8", "3.8"),
+    "a mean of all that is left": ("The mean accuracy of elk over all four sets is 81.2.", "81.2", "82.1"),
+    "a step to the row before": (
+        "| sets of fox | MNLI | gain |\n|---|---|---|\n| RTE | 71.1 | |\n| MNLI | 85.4 | +14.3 |\n"
+        "| QNLI | 90.3 | +4.9 |\n| SST-2 | 92.1 | +1.8 |\n| owl | 83.2 | -8.9 |\n",
+        "+1.8",
+        "+2.8",
+    ),
+    "a model card's list of results": (
+        "---\nmodel-index:\n- name: fox\n  results:\n  - dataset: {name: RTE}\n    metrics:\n"
+        "    - {type: accuracy, value: 71.1}\n---\n# fox\n",
+        "71.1",
+        "17.1",
+    ),
     "one of two shares": ("Refusals: 5.2 % with fox, 8.4 % with owl.", "5.2", "0.052"),
 }
 

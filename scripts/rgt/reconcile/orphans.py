@@ -7,7 +7,6 @@ row or column state, and that none of them states: that value was meant, whateve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from rgt.reconcile.facts import Fact
 from rgt.reconcile.numerals import Numeral
@@ -15,7 +14,6 @@ from rgt.reconcile.places import Outcome, comparable
 from rgt.reconcile.readings import matches, reading
 from rgt.reconcile.vocabulary import Vocabulary
 
-_LISTED, _GAP = 4, 25  # numbers of a list; characters between two
 _POWERS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
 
 
@@ -73,31 +71,6 @@ def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> Non
         ((fact, what, right),) = meant.values()
         one.kind, one.facts, one.expected, one.sure, one.equals = "drift", [fact], right, "likely", []
         one.why = f"{what}: the numbers beside it are of the same kind as this value"
-
-
-def list_look(sentence: list[Outcome], vocabulary: Vocabulary) -> None:
-    """ "C 50.9, Java 49.4, Rust 35.3, Go 35.7": one number of a list is the value of another method than all others."""
-    line = [one for one in sentence if one.place.numeral.role == ""]
-    if len(line) < _LISTED or any(one.kind != "match" or not one.facts for one in line):
-        return
-    for at, one in enumerate(line):
-        near = [other.place.numeral for other in line[max(0, at - 1) : at + 2]]
-        if any(b.start - a.end > _GAP for a, b in pairwise(near)) or one.place.numeral.digits < 3:
-            continue
-        others = [other.facts for other in line if other is not one]
-        for axis in one.facts[0].terms:
-            terms = [{fact.terms.get(axis, "") for fact in facts} for facts in others]
-            common = set.intersection(*terms) - {fact.terms.get(axis, "") for fact in one.facts} - {""}
-            named = {fact.terms.get(axis) for fact in one.facts} & one.place.named.get(axis, frozenset())
-            if len(common) != 1 or named or axis == "metric":
-                continue
-            wanted = [one.facts[0].terms | {axis: min(common)}]
-            meant = [fact for fact in vocabulary.members(vocabulary.named[axis, min(common)]) if fact.terms in wanted]
-            if len(meant) == 1 and reading(meant[0], one.place.numeral, one.place.unit) is None:
-                one.equals, one.facts, one.kind, one.sure = one.facts, meant, "drift", "likely"
-                one.expected = meant[0].value * (reading(one.equals[0], one.place.numeral, one.place.unit) or 1.0)
-                one.why = f"the other numbers of this list are of {min(common)!r}"
-                break
 
 
 def _mistyped(numeral: Numeral) -> Iterator[tuple[str, Numeral]]:

@@ -286,7 +286,7 @@ def _from_names(place: Place, outcomes: list[Outcome], kinds: frozenset[str], vo
                         why = f"the direction is wrong: {one.how}"
                         return Outcome(place, "drift", list(one.facts), -place.numeral.value, "likely", why)
                     return Outcome(place, "derived", list(one.facts), one.value, why=one.how)
-    if not plain or not pairs or "point" in pairs[0][0].terms or _follows_written(place, outcomes, kinds, pairs):
+    if not plain or not pairs or "point" in pairs[0][0].terms:
         return None
     possible = [
         one for pair in pairs for one in changes(*pair[::-1]) if one.kind in kinds and _fair(one, pair[0], place)
@@ -318,21 +318,6 @@ def _from_names(place: Place, outcomes: list[Outcome], kinds: frozenset[str], vo
 def _fair(one: Derived, reference: Fact, place: Place) -> bool:
     """A part of what it is compared with; what is faster may be counted in both ways."""
     return one.kind != "relative" or one.base == reference.value or bool(_SPEED.search(place.text))
-
-
-def _follows_written(
-    place: Place, outcomes: list[Outcome], kinds: frozenset[str], pairs: list[tuple[Fact, Fact]]
-) -> bool:
-    """Does it follow from a number of its sentence, which then is the wrong one?"""
-    size, ulp = abs(place.numeral.value), place.numeral.ulp
-    written = [one.place.numeral.value for one in outcomes if one.place.numeral.role in ("", "from")]
-    return any(
-        one.kind in kinds and abs(one.value - size) <= 1.5 * ulp
-        for value in written
-        for pair in pairs
-        for fact in pair
-        for one in changes(Fact("", value, {}, share=fact.share), fact)
-    )
 
 
 def _pairs(
