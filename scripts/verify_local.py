@@ -37,21 +37,16 @@ import contextlib
 import gc
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt import cli, errors, units
-from rgt.errors import bad_input
 from rgt.report import SEVERITIES, Report, plural
 
 import click
 
 if TYPE_CHECKING:
     from rgt.checkpoint.layout import Artifact, Problem
-    from rgt.checkpoint.survey import Survey
-    from rgt.checkpoint.verify import Verification
 
 MAX_ABS = 1e6
 WORDS = {"damaged": errors.FINDINGS, "unknown": errors.FINDINGS, "strangers": errors.REFUSED, "sound": errors.OK}
@@ -104,7 +99,7 @@ def main(
 
     Example: rgt verify_local checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
     """
-    from rgt.checkpoint import verify
+    from rgt.checkpoint import expectation, verify
     from rgt.checkpoint.examine import Options
     from rgt.checkpoint.layout import Problem
     from rgt.checkpoint.survey import survey
@@ -115,7 +110,7 @@ def main(
         raise errors.lacking("values cannot be checked without numpy; pip install numpy") from None
     gc.set_threshold(1_000_000)  # 50,000 tensors are a million objects without cycles: looking for some took a sixth
     surveys = [survey(path) for path in dict.fromkeys(paths)]
-    expected = load_expectation(expect) if expect else None
+    expected = expectation.load_expectation(expect) if expect else None
     options = Options(digest=digest, max_abs=max_abs, allow=expected.allow if expected else {})
     start, total = time.perf_counter(), sum(map(verify.sizes, surveys))
     shown = click.progressbar(length=total, file=sys.stderr) if sys.stderr.isatty() else contextlib.nullcontext()
@@ -124,7 +119,7 @@ def main(
     artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
     if expected:
         for verdict in verdicts:
-            compare(expected, verdict)
+            expectation.compare(expected, verdict)
     problems = [entry for verdict in verdicts for entry in verdict.problems]
     short = expect_count is not None and len(artifacts) < expect_count
     if short:
@@ -197,140 +192,6 @@ def checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], m
         name = f"|x| <= {max_abs:g}" if point == "in range" else point
         answers[name] = against or open_points.get(point, "yes")
     return answers
-
-
-# -- --expect: what a checkpoint should hold, from a spec or from another checkpoint that is known to be good
-
-Table = dict[str, tuple[str | None, tuple[int, ...] | None]]  # name -> dtype, shape; None: not asked
-# what wrappers put into a key: DataParallel, torch.compile, FSDP, activation checkpointing, a plain outer module
-_WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "model"}
-
-
-@dataclass
-class Model:
-    """What belongs together: a file, or all files of a sharded or distributed checkpoint."""
-
-    path: Path
-    weights: Table
-    members: list[Artifact]
-
-
-@dataclass
-class Expectation:
-    models: list[Model]  # of a good checkpoint; a spec is one without files
-    extra: bool = False
-    allow: dict[str, list[str]] = field(default_factory=dict)
-
-
-def load_expectation(path: Path) -> Expectation:
-    from rgt.checkpoint.examine import HEADERS, examine
-    from rgt.checkpoint.survey import survey
-    from rgt.job.description import load_yaml
-
-    if not path.exists():
-        raise bad_input(f"{path} does not exist; --expect takes a YAML or JSON spec, or a good checkpoint")
-    if path.is_file() and path.suffix in (".yaml", ".yml", ".json") and not path.name.endswith(".index.json"):
-        spec = load_yaml(path, "expect")
-        tensors: Table = {}
-        for name, entry in spec.pop("tensors", {}).items():
-            wanted = entry if isinstance(entry, dict) else {"shape": entry}
-            dtype, shape = wanted.get("dtype"), wanted.get("shape")
-            tensors[name] = dtype and dtype.removeprefix("torch."), None if shape is None else tuple(shape)
-        return Expectation([Model(path, tensors, [])], **spec)
-    found = survey(path)
-    models = list(_models(found, [examine(p, HEADERS, found.blobs(p)) for p in found.artifacts]))
-    if not models:
-        raise bad_input(f"{path} is neither a spec for --expect nor a checkpoint that can be read")
-    return Expectation(models)
-
-
-def _models(found: Survey, artifacts: list[Artifact]) -> Iterator[Model]:
-    """Shards of one index together, a DCP folder as its metadata describes it."""
-    from rgt.checkpoint.layout import MODEL, role_of
-
-    files: dict[Path, list[Artifact]] = {}
-    for artifact in artifacts:
-        path = artifact.path
-        if not found.blobs(path) and any(tensor.role in MODEL for tensor in artifact.layout.tensors):
-            files.setdefault(path.parent if "-of-" in path.name else path, []).append(artifact)
-    for path, members in files.items():
-        weights: Table = {}
-        for member in members:
-            tensors = [tensor for tensor in member.layout.tensors if tensor.role in MODEL]
-            weights |= _model_names({t.name: (t.dtype.name, t.shape) for t in tensors}, member.layout.root)
-        yield Model(path, weights, members)
-    for directory, metadata in found.metadata.items():
-        members = [artifact for artifact in artifacts if artifact.path.is_relative_to(directory)]
-        weights = {name: entry for name, entry in metadata.shapes.items() if role_of(name) in MODEL}
-        yield Model(directory, _model_names(weights), members)
-
-
-def _model_names(weights: Table, root: Any = None) -> Table:
-    """The tensors by the names the model knows: {"model": {...}, "step": 3} is looked into."""
-    from rgt.checkpoint.examine import CONTAINERS
-    from rgt.checkpoint.formats.torch_files import keys
-
-    for container in CONTAINERS:
-        prefix = f"{container}."
-        inside = {name[len(prefix) :]: entry for name, entry in weights.items() if name.startswith(prefix)}
-        if inside and (len(inside) == len(weights) if root is None else bool(keys(keys(root).get(container)))):
-            return inside
-    return weights
-
-
-def compare(expected: Expectation, verdict: Verification) -> None:
-    """Add what differs to the verdict."""
-    from rgt.checkpoint.layout import Problem
-    from rgt.checkpoint.value_rules import compare_values
-
-    models = list(_models(verdict.found, verdict.artifacts))
-    if not models:
-        message = "holds no weights to compare with --expect"
-        verdict.problems.append((verdict.found.given, Problem("missing", "error", message)))
-    for model in models:
-        # of several models, the one with the most names in common, or the largest
-        wanted = max(
-            expected.models, key=lambda one: (len(one.weights.keys() & model.weights.keys()), len(one.weights))
-        )
-        problems = list(differences(wanted.weights, model, expected.extra))
-        problems += compare_values(wanted.members, [member for member in model.members if member.real])
-        verdict.problems += [(model.path, problem) for problem in problems]
-        for member in model.members:
-            member.checks.append("dimensions")
-            member.problems += problems if member.path == model.path else []
-
-
-def differences(wanted: Table, model: Model, extra: bool) -> Iterator[Problem]:
-    from rgt.checkpoint.layout import Problem
-
-    actual = dict(model.weights)
-    # keys that differ by a wrapper's prefix are one finding, not two per tensor
-    bare = {_bare(name): name for name in wanted.keys() - actual.keys()}
-    pairs = {name: bare[_bare(name)] for name in actual.keys() - wanted.keys() if _bare(name) in bare}
-    if pairs:
-        first, fix = min(pairs), "rename them, or load into the same wrapper"
-        message = f"{len(pairs)} keys differ from the expected ones by a wrapper's prefix: {first} for {pairs[first]}"
-        lightning = {name.removesuffix(pairs[name]) for name in pairs} == {"model."}  # its name for the whole model
-        severity = "info" if lightning and len(pairs) == len(model.weights) else "error"
-        yield Problem("renamed", severity, message[:400], where=first[:200], fix=fix)
-        actual |= {other: actual.pop(name) for name, other in pairs.items()}
-    lost = [name for name in wanted if name not in actual]
-    added = [name for name in actual if name not in wanted] if wanted and not extra else []
-    for code, names, what in (("missing", lost, "expected and not there"), ("extra", added, "there and not expected")):
-        if names:
-            shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-            yield Problem(code, "error", f"{len(names)} tensors are {what}", where=names[0][:200], evidence=shown[:400])
-    for name in (name for name in wanted if name in actual):
-        (dtype, shape), (actual_dtype, actual_shape) = wanted[name], actual[name]
-        if shape not in (None, actual_shape):
-            message = f"has shape {list(actual_shape or ())[:8]}, expected {list(shape or ())[:8]}"
-            yield Problem("shape", "error", message, where=name[:200])
-        if dtype not in (None, actual_dtype):
-            yield Problem("dtype", "error", f"is {actual_dtype}, expected {dtype}", where=name[:200])
-
-
-def _bare(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 if __name__ == "__main__":

@@ -848,7 +848,7 @@ def dcp_metadata_calls_system(folder: Path) -> None:
 RANK, MODEL = "zero_pp_rank_1_mp_rank_00_optim_states.pt", "mp_rank_00_model_states.pt"
 damaged(
     zoo.deepspeed,
-    deepspeed_last_rank_missing=(lost(f"global_step40/{RANK}"), "missing", "1 of 2 ranks have no optim_states", ": 1"),
+    deepspeed_last_rank_missing=(lost(f"global_step40/{RANK}"), "missing", RANK, "1 of 2 ranks have none: 1"),
     deepspeed_model_missing=(lost(f"global_step40/{MODEL}"), "missing", f"{MODEL} is not there"),
     deepspeed_latest_is_gone=(lambda folder: (folder / "latest").write_text("step9"), "missing", "names step9"),
     deepspeed_latest_climbs_out=(lambda folder: (folder / "latest").write_text("../../etc"), "path-name", "latest"),

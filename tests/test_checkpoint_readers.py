@@ -76,37 +76,6 @@ def flax_by_hand(folder: Path) -> tuple[Path, Arrays]:
     return folder / "b.msgpack", {"params.w": values(0, 64, 64)}
 
 
-def tflite_file(folder: Path) -> tuple[Path, Arrays]:
-    """By hand, as its library is large: a model of one graph with one tensor, w, in the second of two buffers."""
-    data = bytearray(b"\0\0\0\0TFL3")
-
-    def add(content: bytes) -> int:
-        data.extend(content)
-        return len(data) - len(content)
-
-    def table(**fields: int) -> int:
-        """Its fields by number, 4 bytes each; offsets are filled in below."""
-        slots = {int(name[1:]): value for name, value in fields.items()}
-        offsets = [4 + 4 * list(slots).index(n) if n in slots else 0 for n in range(max(slots, default=-1) + 1)]
-        sizes = struct.pack(f"<{2 + len(offsets)}H", 4 + 2 * len(offsets), 4 + 4 * len(slots), *offsets)
-        at = add(sizes)
-        return add(struct.pack(f"<i{len(slots)}I", len(data) - at, *slots.values()))
-
-    array = values(0, 64, 64)
-    model, graphs, buffers = table(_2=0, _4=0), add(struct.pack("<2I", 1, 0)), add(struct.pack("<3I", 2, 0, 0))
-    graph, tensors, tensor = table(_0=0), add(struct.pack("<2I", 1, 0)), table(_0=0, _2=1, _3=0)
-    empty, full = table(), table(_0=0)
-    for place, target in (
-        *((0, model), (model + 4, graphs), (graphs + 4, graph), (graph + 4, tensors), (tensors + 4, tensor)),
-        *((tensor + 4, add(struct.pack("<3I", 2, 64, 64))), (tensor + 12, add(struct.pack("<I", 1) + b"w\0"))),
-        *((model + 8, buffers), (buffers + 4, empty), (buffers + 8, full)),
-        (full + 4, add(struct.pack("<I", array.nbytes) + array.tobytes())),
-    ):
-        struct.pack_into("<I", data, place, target - place)
-    (folder / "a.tflite").write_bytes(data)
-    return folder / "a.tflite", {"0.w": array}
-
-
 def exported_file(folder: Path) -> tuple[Path, Arrays]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(32, 32))
@@ -136,7 +105,6 @@ FILES: list[Callable[[Path], tuple[Path, Arrays]]] = [
     hdf5_file,
     msgpack_file,
     flax_by_hand,
-    tflite_file,
     exported_file,
     legacy_tar,
 ]
@@ -232,12 +200,3 @@ def test_a_folder_of_several_models_is_what_it_expects_of_itself(tmp_path: Path)
     for name, size in (("unet", 32), ("vae", 16)):
         torch.save({f"{name}.{n}.weight": torch.randn(size, size) for n in range(3)}, tmp_path / f"{name}.pt")
     assert call("verify_local", tmp_path, "--expect", tmp_path).returncode == 0
-
-
-def test_each_rank_has_a_file_of_its_own(tmp_path: Path) -> None:
-    for rank in range(3):
-        torch.save({"rng": torch.get_rng_state(), "w": torch.randn(8, 8)}, tmp_path / f"rng_state_{rank}.pth")
-    assert call("verify_local", tmp_path).returncode == 0
-    (tmp_path / "rng_state_1.pth").write_bytes((tmp_path / "rng_state_0.pth").read_bytes())
-    done = call("verify_local", tmp_path)
-    assert done.returncode == 1 and "was saved as rng_state_0" in done.stdout

@@ -295,6 +295,12 @@ def by_world_size(folder: Path) -> Path:
     return folder
 
 
+def random_states(folder: Path) -> Path:
+    for rank in range(3):
+        torch.save({"rng": torch.get_rng_state(), "w": torch.randn(8, 8)}, folder / f"rng_state_{rank}.pth")
+    return folder
+
+
 def swap(one: str, other: str) -> Callable[[Path], Any]:
     def swapped(folder: Path) -> None:
         (folder / one).rename(folder / "kept")
@@ -317,6 +323,10 @@ RANKS: dict[str, tuple[Make, Callable[[Path], Any]]] = {
     "ranks swapped": (sharded_model_states, swap(ZERO.format(0, "optim"), ZERO.format(1, "optim"))),
     "last of the world": (by_world_size, lost(WORLD.format(3))),
     "world swapped": (by_world_size, swap(WORLD.format(0), WORLD.format(2))),
+    "random states copied": (
+        random_states,
+        lambda at: shutil.copy(at / "rng_state_0.pth", at / "rng_state_1.pth"),
+    ),
     "rank copied": (by_world_size, lambda at: shutil.copy(at / WORLD.format(1), at / WORLD.format(2))),
     "config cut": (tokens_and_configs, lambda at: os.truncate(at / "config.json", 9)),
     "adapter config cut": (tokens_and_configs, lambda at: os.truncate(at / "adapter_config.json", 9)),
@@ -342,9 +352,3 @@ def test_no_training_accumulates_hundreds_of_steps(tmp_path: Path) -> None:
     assert [one.message for one in found if one.code == "step"] == [
         "the file says step 4500, the optimizer made 6: nobody accumulates so many"
     ]
-
-
-def test_what_was_never_pulled_gets_no_proof(tmp_path: Path) -> None:
-    verdict = verify.verify(survey(zoo.hf_trainer(tmp_path)), Options(), jobs=1)
-    assert verdict.word == "sound" and list(verify.prove(verdict, {})) == []
-    assert not list(tmp_path.rglob("PULL_VERIFIED.json"))

@@ -108,6 +108,24 @@ def test_an_entry_says_what_the_log_gives(tmp_path: Path) -> None:
     (tmp_path / "b.log").write_text(f"{HEAD}{frames}{library}ValueError: The adapter is merged.\n")
     told = ask(tmp_path / "b.log")[0]
     assert told["role"] == "cause" and "peft raises ValueError" in told["cause"]
+    # which package called which, when their releases do not fit
+    caller = library.replace("peft/lora", "trl/sft")
+    raised = "TypeError: Trainer.__init__() got an unexpected keyword argument 'tokens'"
+    (tmp_path / "c.log").write_text(f"{HEAD}{caller}{library}{raised}\n")
+    told = ask(tmp_path / "c.log")[0]
+    assert "trl and peft" in told["cause"] and "`tokens`" in told["cause"]
+
+
+def test_a_traceback_behind_a_margin_and_the_line_at_the_arrow(tmp_path: Path) -> None:
+    frames = '  File "data.py", line 117, in next_batch\n    assert batch_size <= self._num_examples\nAssertionError\n'
+    for margin in ("\t", "> ", "    "):
+        lines = "".join(f"{margin}{line}\n" for line in f"{HEAD}{frames}".splitlines())
+        (tmp_path / "a.log").write_text(lines)
+        told = ask(tmp_path / "a.log")[0]
+        assert told["id"] == "WH10" and "data.py:117 in next_batch" in told["cause"], margin
+    notebook = "<ipython-input-3-ab> in main()\n      1 rows = read()\n----> 2 x = table[rows[0]]\n      3 done()\n\n"
+    (tmp_path / "b.log").write_text(f"KeyError     Traceback (most recent call last)\n{notebook}KeyError: 'height'\n")
+    assert "`x = table[rows[0]]`" in ask(tmp_path / "b.log")[0]["cause"]
 
 
 def test_the_message_says_what_to_do(tmp_path: Path) -> None:
@@ -139,6 +157,8 @@ def test_the_message_says_what_to_do(tmp_path: Path) -> None:
         ("MyError: The hidden size must be a multiple of 64", "PL3:cause"),
         ("RuntimeError: lengths of images and labels do not match", "PL5:cause"),
         ("ConfigError: Please specify the path of the vocabulary", "PL13:cause"),
+        ("ValueError: You passed a collator. This is not compatible with the `packing` argument", "PL8:cause"),
+        ("ValueError: NaNs detected in the merged weights", "PL17:cause"),
         ("/u/user/.bashrc: line 52: /: Is a directory", None),
         (f"Exception ignored in: f\n{HEAD}KeyboardInterrupt: \nrm: write: No space left on device", "U6:cause"),
     ],
@@ -154,6 +174,11 @@ def _traced(code: str, raised: str, file: str = "train.py") -> str:
 @pytest.mark.parametrize(
     ("log", "first"),
     [
+        (_traced("x = self.features[key]", "KeyError: 391090"), "DA74"),
+        (_traced("assert len(set(t.dtype for t in ts)) == 1", "AssertionError"), "WH28"),
+        (_traced("assert (boxes1[:, 2:] >= boxes1[:, :2]).all()", "AssertionError"), "TO151"),
+        (_traced("a, b, c = list(zip(*batch))", "ValueError: not enough values to unpack (expected 3, got 0)"), "DA75"),
+        (_traced("info['filename'] = info['file_name']", "KeyError: 'file_name'"), "DA13"),
         (_traced("label = self.labels[i]", "IndexError: list index out of range"), "WH1"),
         (_traced("h, w = image.shape[:2]", "AttributeError: 'NoneType' object has no attribute 'shape'"), "WH2"),
         (_traced("y = self.class_to_idx[name]", "KeyError: 'Person'"), "WH6"),
@@ -173,7 +198,7 @@ def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -
         assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
-        assert slots <= {"frame", "source", "library", "message", "nccl"} | groups, entry.id
+        assert slots <= {"frame", "source", "library", "libraries", "message", "nccl"} | groups, entry.id
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _cosine(peak: float) -> list[float]:
 
 
 def spike(run: Run, at: int, dice: random.Random) -> None:
-    height = dice.uniform(1.5, 4)
+    height = dice.uniform(2.5, 5)  # mild bumps are no finding
     for n in range(at, min(LENGTH, at + 12)):
         run.loss[n] *= 1 + (height - 1) * math.exp(-(n - at) / 4)
 

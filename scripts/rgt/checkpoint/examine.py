@@ -26,7 +26,7 @@ from rgt.checkpoint.formats.pickles import Call
 from rgt.checkpoint.formats.torch_files import keys
 from rgt.checkpoint.layout import FILE, MODEL, Artifact, Broken, Layout, Problem
 from rgt.checkpoint.tensor_values import READ, Checksums, Tick, read_values
-from rgt.checkpoint.value_rules import MAX_ABS, Rules, bounded, judge_values
+from rgt.checkpoint.value_rules import MAX_ABS, bounded, judge_values
 
 STEP_KEYS = ("global_step", "step", "iter_num", "global_steps", "iteration", "steps")
 CONTAINERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
@@ -35,7 +35,7 @@ _SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
 _SLACK, _SKIPPED = 0.1, 16
 _ACCUMULATED = 256  # micro-steps in one step of the optimizer, at most
 _CHUNK = 1 << 20
-_MAY_BE_EMPTY = ("pickle", "distcp", "onnx", "tflite")  # a program of operations may need no weights
+_MAY_BE_EMPTY = ("pickle", "distcp", "onnx")  # a program of operations may need no weights
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,8 @@ def examine(
                 artifact.sha256 = done.sha256
                 layout.facts["varied"] = any(not segment.stats.constant for segment in done.segments)
                 if artifact.format not in ("file", "unknown"):
-                    estimator = not layout.facts.get("libraries", set()).isdisjoint(("sklearn", "pandas"))
-                    step = layout.facts["step"]
-                    rules = Rules(options.max_abs, step, options.allow, layout.format, estimator)
-                    artifact.problems += [*done.problems, *judge_values(whole, done, rules)]
+                    judged = judge_values(whole, done, layout, options.max_abs, options.allow)
+                    artifact.problems += [*done.problems, *judged]
                     values = ["finite", "nonzero", "range", "holes"] if layout.tensors else []
                     artifact.checks = [] if layout.facts.get("unopened") else ["container", *values]
             elif window.length <= options.read and not options.plain:

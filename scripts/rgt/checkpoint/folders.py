@@ -6,6 +6,7 @@ run directories (checkpoints_index.json, results.json).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from rgt.errors import RgtError
 Problems = Iterator[tuple[Path, Problem]]
 Artifacts = dict[Path, Artifact]
 Here = dict[str, Artifact]  # of one folder, by name
+Sides = dict[str, Any]
 _OPTIMIZERS = ("optimizer.pt", "optimizer.bin")
 _MODELS = """
     model*.safetensors pytorch_model*.bin adapter_model.* pytorch_model_fsdp* global_step* distributed_* model*.bin
@@ -36,16 +38,27 @@ _NUMBERED = re.compile(
 _OWN_FILE = re.compile(
     r"(.*rank_?\d+.*|rng_state_\d+|random_states_\d+|__\d+_\d+|.*-\d{5}-of-\d{5}|model_world_size_.*)\.\w+"
 )
-_DEEPSPEED = re.compile(r"(?:(?:\w+_)?zero_pp_rank_(\d+)_)?mp_rank_(\d+)_(optim|model)_states\.pt")
+_DEEPSPEED = re.compile(r"(?:(?:\w+_)?zero_pp_rank_\d+_)?mp_rank_(\d+)_(optim|model)_states\.pt")
 _MAX_RANKS = 100_000  # a higher number in a name is no rank
 _NAMED = 5
 _TOKENIZERS, _MAX_TEXT = (".model", ".spm", ".txt", ".yaml", ".yml", ".vocab", ".json", ".jinja"), 16 << 20
-_TOKENS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "spiece.model")
 
 
 def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
+    sides: dict[Path, Sides] = {}  # the JSON files of each folder by name, parsed; None: cannot be
     for path in found.sides:
-        yield from ((path, problem) for problem in _check_json(path))
+        data = None
+        try:
+            data = read_json(path)
+            name = "checkpoints_index" if path.name == index.INDEX else None
+            name = "results" if path.name == "results.json" and (path.parent / "run.json").is_file() else name
+            for sentence in schema.problems(data, name) if name else ():
+                yield path, Problem("malformed", "error", sentence)
+        except Broken as broken:
+            yield path, broken.problem
+        except OSError as error:
+            yield path, Problem("unreadable", "error", f"cannot be read: {error.strerror}")
+        sides.setdefault(path.parent, {})[path.name] = data
     for path, artifact in artifacts.items():
         yield from _check_external(found, path, artifact)
     if found.given.is_dir():
@@ -53,17 +66,14 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
         for path, artifact in artifacts.items():
             here.setdefault(path.parent, {})[path.name] = artifact
         for folder in sorted({found.root, *found.folders}):
-            yield from _check_hugging_face(folder, artifacts)
-            for check in (_check_trainer, _check_deepspeed, _check_latest, _check_ranks):
+            beside = sides.get(folder, {})
+            yield from _check_hugging_face(folder, beside, artifacts)
+            yield from _check_trainer(folder, beside, here.get(folder, {}))
+            for check in (_check_deepspeed, _check_latest, _check_ranks):
                 yield from check(folder, here.get(folder, {}))
-            yield from _check_tokenizers(folder)
-        for run in sorted({path.parent for path in found.sides if path.name == index.INDEX}):
-            yield from _check_run(run, artifacts)
+            if index.INDEX in beside:
+                yield from _check_run(folder)
         yield from _check_others(found)
-    else:  # one file of a run: what the run's index says about it
-        for run in (found.root, found.root.parent):
-            for entry in index.read(run) or []:
-                yield from _check_entry(entry, artifacts.get(run / entry["path"]))
 
 
 def leads_out(name: str) -> bool:
@@ -93,35 +103,27 @@ def _check_others(found: Survey) -> Problems:
     sizes = [os.path.getsize(path) if path.is_file() else 0 for path in some]  # 0: a link that leads nowhere
     shown = ", ".join(f"{path.name} ({units.show_size(size)})" for path, size in zip(some, sizes, strict=True))[:300]
     if not found.artifacts and not found.metadata and not found.others:
-        message = "holds no checkpoint: nothing was saved or nothing was pulled"
-        yield found.given, Problem("empty", "error", message)
+        yield found.given, Problem("empty", "error", "holds no checkpoint: nothing was saved or nothing was pulled")
     elif not found.artifacts and not found.metadata:
         message = f"holds {len(found.others)} files of unknown formats and no checkpoint that can be checked"
         yield found.given, Problem("unknown", "error", message, evidence=shown or None)
     elif large:
         message = f"{len(large)} files that may hold weights are of unknown formats and were not checked"
         yield found.given, Problem("unknown", "warn", message, evidence=shown or None)
-    for path in found.zeroed:
-        if path.suffix in _TOKENIZERS and _is_blank(path):
-            yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")
-
-
-def _is_blank(path: Path) -> bool:
-    try:
-        with files.open_regular(path) as file:
-            data = file.read(_MAX_TEXT)
-    except (OSError, RgtError):
-        return False
-    return bool(data) and not data.strip(b"\0")
+    for path in (path for path in found.others if path.suffix in _TOKENIZERS):
+        with contextlib.suppress(OSError, RgtError), files.open_regular(path) as file:
+            if (head := file.read(256)) and not any(head) and not any(file.read(_MAX_TEXT)):
+                yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")
 
 
 # -- Hugging Face
 
 
-def _check_hugging_face(folder: Path, artifacts: Artifacts) -> Problems:
-    indexes = sorted(path for path in folder.glob("*.json") if names.is_index(path.name))
-    for path in indexes:
-        yield from _check_index(path, artifacts)
+def _check_hugging_face(folder: Path, beside: Sides, artifacts: Artifacts) -> Problems:
+    indexes = sorted(filter(names.is_index, beside))
+    for name in indexes:
+        if beside[name] is not None:
+            yield from _check_index(folder / name, beside[name], artifacts)
     shards = [path.name for path in sorted(folder.glob("*-of-*.*")) if names.shard_stem(path.name)]
     if shards and not indexes:
         yield folder, Problem("missing", "error", f"holds shards such as {shards[0]} and no *.index.json for them")
@@ -130,11 +132,8 @@ def _check_hugging_face(folder: Path, artifacts: Artifacts) -> Problems:
         yield folder, Problem("missing", "error", f"has {optimizers[0]} and no model weights beside it")
 
 
-def _check_index(path: Path, artifacts: Artifacts) -> Problems:
+def _check_index(path: Path, data: Any, artifacts: Artifacts) -> Problems:
     """The index against its shards: all are there, none is of another save, every tensor is where the index says."""
-    data = _json_or_none(path)  # _check_json says what is wrong with it
-    if data is None:
-        return
     weight_map = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         yield path, Problem("malformed", "error", "has no weight_map from tensor to file")
@@ -147,10 +146,9 @@ def _check_index(path: Path, artifacts: Artifacts) -> Problems:
         elif name not in shards:
             yield path.parent / name, Problem("missing", "error", f"is named by {path.name} and not there")
     stems = {names.shard_stem(name) for name in wanted} - {None}
-    for beside in sorted(path.parent.glob("*-of-*.*")):
-        if beside.name not in wanted and names.shard_stem(beside.name) in stems:
-            message = f"is a shard that {path.name} does not name: it is of another save"
-            yield beside, Problem("extra", "error", message)
+    for one in sorted(path.parent.glob("*-of-*.*")):
+        if one.name not in wanted and names.shard_stem(one.name) in stems:
+            yield one, Problem("extra", "error", f"is a shard that {path.name} does not name: it is of another save")
     yield from _check_tensors(path, weight_map, shards)
 
 
@@ -175,10 +173,10 @@ def _check_tensors(path: Path, weight_map: dict[str, str], shards: Here) -> Prob
             yield path, Problem("stale-index", "error", f"{len(which)} {what}", evidence=some)
 
 
-def _check_trainer(folder: Path, here: Here) -> Problems:
+def _check_trainer(folder: Path, beside: Sides, here: Here) -> Problems:
     """Trainer state, folder name and optimizer must be of one step: a Trainer counts optimizer steps."""
     path = folder / "trainer_state.json"
-    state = _json_or_none(path)
+    state = beside.get(path.name)
     if state is None:
         return
     step: Any = state.get("global_step") if isinstance(state, dict) else None
@@ -190,34 +188,19 @@ def _check_trainer(folder: Path, here: Here) -> Problems:
         yield path, Problem("step", "error", f"is of step {step}, its folder of step {named}")
     for name in _OPTIMIZERS:
         steps = here[name].layout.facts.get("optimizer_steps") if name in here else None
-        if steps:
-            problems = compare_steps(step, max(steps), path.name, exact=True)
-            yield from ((folder / name, problem) for problem in problems)
+        for problem in compare_steps(step, max(steps), path.name, exact=True) if steps else ():
+            yield folder / name, problem
 
 
 # -- DeepSpeed: `latest` names a tag, the tag's folder holds one file per rank, and none may be missing
 
 
 def _check_deepspeed(folder: Path, here: Here) -> Problems:
-    ranks: dict[tuple[str, int], set[int]] = {}  # (optim or model, mp_rank) -> ranks that have such a file
+    kinds: dict[str, set[str]] = {}  # of each mp_rank: optim, model
     for match in filter(None, map(_DEEPSPEED.fullmatch, here)):
-        ranks.setdefault((match[3], int(match[2])), set()).update([int(match[1])] if match[1] else [])
-    if not ranks:
-        return
-    counts: list[Any] = [rank + 1 for each in ranks.values() for rank in each]
-    for artifact in here.values():  # each file says how many ranks there were
-        root = keys(artifact.layout.root)
-        told = keys(root.get("optimizer_state_dict")).get("partition_count")
-        counts += [root.get("dp_world_size"), *(told if isinstance(told, list) else [told])]
-    world = max((count for count in counts if isinstance(count, int) and count <= _MAX_RANKS), default=0)
-    for (kind, mp_rank), there in sorted(ranks.items()):
-        lost = sorted(set(range(world)) - there) if there else []
-        if lost:
-            some = ", ".join(map(str, lost[:_NAMED]))
-            message = f"{len(lost)} of {world} ranks have no {kind}_states file for mp_rank {mp_rank:02d}: {some}"
-            yield folder, Problem("missing", "error", message)
-        if ("model", mp_rank) not in ranks:
-            yield folder, Problem("missing", "error", f"mp_rank_{mp_rank:02d}_model_states.pt is not there")
+        kinds.setdefault(match[1], set()).add(match[2])
+    for mp_rank in sorted(rank for rank, there in kinds.items() if "model" not in there):
+        yield folder, Problem("missing", "error", f"mp_rank_{mp_rank}_model_states.pt is not there")
     tag = names.step(folder.name) if folder.name.startswith("global_step") else None  # not a tag of the user's own
     for name, artifact in here.items():
         step = artifact.layout.facts.get("step")
@@ -249,11 +232,12 @@ def _check_ranks(folder: Path, here: Here) -> Problems:
         world = re.search(r"world_size_(\d+)_rank_$", before)
         if 0 not in numbers and "rank" in before and not world and "_" not in behind:
             continue  # of an adapter: lora_rank_8.pt
-        count = max(max(numbers) + 1, int(world[1]) if world else 0)
+        told = [int(world[1])] if world else _ranks_told(here) if before.endswith("zero_pp_rank_") else []
+        count = max(max(numbers) + 1, *told, 0)
         lost = sorted(set(range(count)) - numbers) if count <= _MAX_RANKS else []
         if lost:
-            why = f"{count} ranks wrote one each" if world else "a higher number is"
-            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there, but {why}")
+            ranks = f"{len(lost)} of {count} ranks have none: {', '.join(map(str, lost[:_NAMED]))}"
+            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there: {ranks}")
     for name, artifact in sorted(here.items()):
         if not _OWN_FILE.fullmatch(name) or not artifact.layout.tensors:
             continue
@@ -266,72 +250,28 @@ def _check_ranks(folder: Path, here: Here) -> Problems:
                 yield artifact.path, Problem("duplicate", "error", f"has the same bytes as {twin}")
 
 
+def _ranks_told(here: Here) -> Iterator[int]:
+    """How many data-parallel ranks there were, by each file of DeepSpeed."""
+    for root in (keys(artifact.layout.root) for artifact in here.values()):
+        told = keys(root.get("optimizer_state_dict")).get("partition_count")
+        for count in (root.get("dp_world_size"), *(told if isinstance(told, list) else [told])):
+            if isinstance(count, int) and count <= _MAX_RANKS:
+                yield count
+
+
 def _rank(name: str) -> str:
     """The writer of a file of DCP, which may have several, with one tensor each; elsewhere a file is a rank."""
     match = re.fullmatch(r"(__\d+)_\d+\.distcp", name)
     return match[1] if match else name
 
 
-def _check_tokenizers(folder: Path) -> Problems:
-    """Checkpoints of one run share their tokenizer: this one's against that of one beside it."""
-    if names.step(folder.name) is None or not folder.is_dir():
-        return
-    others = (path for path in sorted(folder.parent.iterdir()) if path != folder and names.step(path.name) is not None)
-    other = next((path for path in others if path.is_dir()), folder)
-    for name in _TOKENS:
-        mine, theirs = folder / name, other / name
-        both = mine.is_file() and theirs.is_file() and mine.stat().st_size < _MAX_TEXT
-        if both and mine.read_bytes() != theirs.read_bytes():
-            yield mine, Problem("changed", "warn", f"is not the one of {other.name}, which is of the same run")
-
-
 # -- our run directories
 
 
-def _check_run(run: Path, artifacts: Artifacts) -> Problems:
-    listed = index.read(run) or []
-    for entry in listed:
+def _check_run(run: Path) -> Problems:
+    for entry in index.read(run) or []:
         path = run / entry["path"]
         if leads_out(entry["path"]):
             yield run / index.INDEX, Problem("path-name", "error", f"names {entry['path'][:100]!r}, outside of the run")
         elif not os.path.exists(path):  # unlike Path's, it answers for a name that is too long
             yield path, Problem("missing", "error", f"is listed in {index.INDEX} and not there")
-        else:
-            yield from _check_entry(entry, artifacts.get(path))
-    known = {run / entry["path"] for entry in listed}
-    extra = sorted(path.name for path in artifacts if path.parent == run / "checkpoints" and path not in known)
-    if listed and extra:
-        message = f"does not list {len(extra)} files of checkpoints/: {', '.join(extra[:_NAMED])}"
-        yield run / index.INDEX, Problem("extra", "info", message[:300])
-
-
-def _check_entry(entry: dict[str, Any], artifact: Artifact | None) -> Problems:
-    step = artifact.layout.facts.get("step") if artifact else None
-    if artifact and step not in (None, entry["step"]):
-        yield artifact.path, Problem("step", "error", f"is of step {step}, {index.INDEX} says {entry['step']}")
-
-
-# -- JSON beside the checkpoints: it parses, and ours fit their schemas
-
-
-def _json_or_none(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except (Broken, OSError):
-        return None
-
-
-def _check_json(path: Path) -> Iterator[Problem]:
-    try:
-        data = read_json(path)
-    except Broken as broken:
-        yield broken.problem
-        return
-    except OSError as error:
-        yield Problem("unreadable", "error", f"cannot be read: {error.strerror}")
-        return
-    name = "checkpoints_index" if path.name == index.INDEX else None
-    if path.name == "results.json" and (path.parent / "run.json").is_file():
-        name = "results"
-    for sentence in schema.problems(data, name) if name else ():
-        yield Problem("malformed", "error", sentence)

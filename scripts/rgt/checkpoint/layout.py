@@ -6,16 +6,19 @@ infinity and range for a whole block without converting a value.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 FILE = -1  # Tensor.source: bytes of the file itself; otherwise the index of a packed member
 INLINE = -2  # bytes that came with the pickle
 MAX_PROBLEMS = 200  # kept of one file
+_QUOTED = 400  # characters of a sentence
 MODEL = ("weight", "buffer")  # roles of what load_state_dict takes
 
 
@@ -133,7 +136,7 @@ _NUMPY_CODE = re.compile(r"([<>|=]?)([biufcSUVmM])(\d*)(\[\w+\])?")
 
 @dataclass
 class Problem:
-    """One finding about one file, before it has a path."""
+    """One finding about one file, before it has a path. Names in it come from strangers: none is quoted at length."""
 
     code: str
     severity: str
@@ -141,6 +144,10 @@ class Problem:
     where: str | None = None
     evidence: str | None = None
     fix: str | None = None
+
+    def __post_init__(self) -> None:
+        self.message = self.message[:_QUOTED]
+        self.where, self.evidence = (text and text[:_QUOTED] for text in (self.where, self.evidence))
 
 
 class Broken(Exception):
@@ -236,8 +243,32 @@ class Layout:
     root: Any = None  # the pickled object, as inert data
     facts: dict[str, Any] = field(default_factory=dict)
 
+    def error(self, code: str, message: str, where: str | None = None, **more: Any) -> None:
+        self.problem(code, "error", message, where, **more)
+
     def problem(self, code: str, severity: str, message: str, where: str | None = None, **more: Any) -> None:
         self.add(Problem(code, severity, message, where, **more))
+
+    def add(self, problem: Problem) -> None:
+        """A hostile file can have a million faults; the first ones tell enough."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """What is broken inside of a part is told by the part's name, and the others are still read."""
+        try:
+            yield
+        except Broken as broken:
+            self.add(replace(broken.problem, where=name))
+
+    def add_values(self, name: str, dtype: Dtype, shape: tuple[int, ...], start: int, length: int, role: str) -> None:
+        """Contiguous values at a place of the file, which are as many as dtype and shape say."""
+        wanted = math.prod(shape) * dtype.size
+        if wanted == length:
+            self.tensors.append(Tensor(name, dtype, shape, start, role=role))
+        else:
+            self.error("bounds", f"{dtype.name} {list(shape)[:8]} needs {wanted} bytes, there are {length}", name)
 
     def assign_roles(self, file: str = "") -> None:
         other = file.startswith(_OTHER_FILES)
@@ -245,11 +276,6 @@ class Layout:
             role = "other" if other else role_of(tensor.name)
             if tensor.role == "weight" or (tensor.role == "array" and (role == "other" or tensor.numel == 1)):
                 tensor.role = role if tensor.role == "weight" else "other"
-
-    def add(self, problem: Problem) -> None:
-        """A hostile file can have a million faults; the first ones tell enough."""
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(problem)
 
 
 @dataclass
@@ -285,21 +311,26 @@ class Artifact:
 
 _LONGEST = 300  # characters of a name that are looked at; hostile ones are longer
 
-_OPTIMIZER = re.compile(
-    r"(^|\.)(opt|opt_state\w*|optim|optim_\w+|optimizers?|optimizer_\w+|base_optimizer_state|fp32_flat_groups"
-    r"|single_partition_of_fp32_groups|fp32_from_fp16_params|exp_avg(_sq)?|exp_inf|max_exp_avg_sqs?|momentum_buffer"
-    r"|square_avg|grad_avg|acc_delta)(\.|$)|^state\.\d+\."
-)
-_EMA = re.compile(r"(^|[._])ema([._]|$)|(^|\.)(averaged_model|swa_model)\.")
-_OTHER = re.compile(
-    r"(^|\.)(callbacks|loops|(lr_)?sched\w*|opt_param_scheduler|\w*scaler|loss_scale\w*|cur_scale|scale_window|metrics?|history"
-    r"|\w*rng\w*|random_states?|numpy_random_seed|torch_manual_seed|torch_cuda_manual_seed|train_dataloader|sampler\w*)(\.|$)"
-)
+# the first that fits; what fits none is a weight
+_ROLES = {
+    "other": re.compile(
+        r"(^|\.)(callbacks|loops|(lr_)?sched\w*|opt_param_scheduler|\w*scaler|loss_scale\w*|cur_scale|scale_window|metrics?"
+        r"|history|\w*rng\w*|random_states?|numpy_random_seed|torch_manual_seed|torch_cuda_manual_seed|train_dataloader"
+        r"|sampler\w*)(\.|$)"
+    ),
+    "optimizer": re.compile(
+        r"(^|\.)(opt|opt_state\w*|optim|optim_\w+|optimizers?|optimizer_\w+|base_optimizer_state|fp32_flat_groups"
+        r"|single_partition_of_fp32_groups|fp32_from_fp16_params|exp_avg(_sq)?|exp_inf|max_exp_avg_sqs?|momentum_buffer"
+        r"|square_avg|grad_avg|acc_delta)(\.|$)|^state\.\d+\."
+    ),
+    "ema": re.compile(r"(^|[._])ema([._]|$)|(^|\.)(averaged_model|swa_model)\."),
+    "buffer": re.compile(
+        r"(^|[._])(running_(mean|var)|moving_(mean|variance)|inv_freq|\w*freqs?(_cis)?|\w*(mask|alibi|causal)\w*"
+        r"|\w*position_ids|\w*(idx|index|indices)|num_batches_tracked|cluster_size|embed_avg|ema_count|\w*absmax"
+        r"|\w*zero_points?|\w*offsets?)$"
+    ),
+}
 _OTHER_FILES = ("rng_state", "random_states", "scheduler", "scaler", "sampler")
-_BUFFER = re.compile(
-    r"(^|[._])(running_(mean|var)|moving_(mean|variance)|inv_freq|\w*freqs?(_cis)?|\w*(mask|alibi|causal)\w*|\w*position_ids"
-    r"|\w*(idx|index|indices)|num_batches_tracked|cluster_size|embed_avg|ema_count|\w*absmax|\w*zero_points?|\w*offsets?)$"
-)
 _MASK = re.compile(r"mask|alibi|causal", re.I)
 _COUNTER = re.compile(
     r"(^|\.)(steps?|num_batches_tracked|\w*position\w*|(\w*_)?ids|seed|counts?|counter|timesteps?|epoch|growth_tracker"
@@ -327,13 +358,7 @@ def role_of(name: str) -> str:
 
 @functools.lru_cache(1024)  # layers differ by a number only
 def _role_of_kind(name: str) -> str:
-    if _OTHER.search(name):
-        return "other"
-    if _OPTIMIZER.search(name):
-        return "optimizer"
-    if _EMA.search(name):
-        return "ema"
-    return "buffer" if _BUFFER.search(name) else "weight"
+    return next((role for role, pattern in _ROLES.items() if pattern.search(name)), "weight")
 
 
 def is_mask(tensor: Tensor) -> bool:

@@ -28,6 +28,7 @@ class Expected:
 
     folder: Path  # where the proof belongs
     digests: dict[Path, list[tuple[str, str, int | None]]] = field(default_factory=dict)  # source, sha256, bytes
+    steps: dict[Path, int] = field(default_factory=dict)  # as the index of their run says
     listed: list[Path] = field(default_factory=list)  # everything the manifest names
     outside: list[Path] = field(default_factory=list)  # listed, but not below the path that was given
     manifest_sha256: str | None = None
@@ -42,6 +43,7 @@ def gather(found: Survey) -> Expected:
         _read_manifest(manifest, found, expected)
     for run in {found.root, found.root.parent} | {path.parent for path in found.sides if path.name == index.INDEX}:
         for entry in index.read(run) or []:
+            expected.steps[run / entry["path"]] = entry["step"]
             if isinstance(entry.get("sha256"), str):
                 known = index.INDEX, entry["sha256"], entry.get("bytes")
                 expected.digests.setdefault(run / entry["path"], []).append(known)
@@ -78,6 +80,9 @@ def _read_manifest(path: Path, found: Survey, expected: Expected) -> None:
 
 
 def compare(artifact: Artifact, expected: Expected) -> Iterator[Problem]:
+    step = artifact.layout.facts.get("step")
+    if step is not None and step != expected.steps.get(artifact.path, step):
+        yield Problem("step", "error", f"is of step {step}, {index.INDEX} says {expected.steps[artifact.path]}")
     for source, sha256, size in expected.digests.get(artifact.path, ()):
         if size is not None and size != artifact.bytes:
             fix = "the copy is not finished, or the file changed since; pull it again"

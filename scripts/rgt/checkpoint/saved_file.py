@@ -124,12 +124,6 @@ def _aligned_buffer() -> memoryview:
     return memoryview(mmap.mmap(-1, BLOCK))  # page-aligned, which a bytearray is not
 
 
-def _are_equal(one: memoryview, other: memoryview, length: int) -> bool:
-    """memoryviews compare item by item, 20 times slower"""
-    addresses = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in (one, other)]
-    return not _MEMCMP(*addresses, length)
-
-
 class Sink:
     """write() never raises, because torch's C++ writer writes once more while it is destroyed; finish() does."""
 
@@ -187,7 +181,8 @@ class Sink:
         block[length:padded] = bytes(padded - length)
         self._transfer(os.pwrite, block[:padded], offset)
         self._transfer(lambda file, part, at: os.preadv(file, [part], at), echo[:padded], offset)
-        if not _are_equal(block, echo, length):
+        addresses = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in (block, echo)]
+        if _MEMCMP(*addresses, length):  # memoryviews compare item by item, 20 times slower
             where = f"bytes {offset} to {offset + length}"
             raise OSError(errno.EIO, f"{where} read back are not the ones that were written")
 

@@ -38,7 +38,6 @@ class Survey:
     metadata: dict[Path, dcp.Metadata] = field(default_factory=dict)  # of DCP folders
     strangers: list[str] = field(default_factory=list)  # names in the pickles of .metadata files
     others: list[Path] = field(default_factory=list)  # everything else: only its first bytes were read
-    zeroed: list[Path] = field(default_factory=list)  # of the others: those that begin with zeros
 
     def blobs(self, path: Path) -> Blobs | None:
         for directory in path.parents if self.metadata else ():
@@ -104,9 +103,9 @@ def _sort(found: Survey, path: Path) -> None:
             found.problems.append((path, Problem("unreadable", "error", f"cannot be read: {error.strerror}")))
         else:
             found.metadata[path.parent] = metadata
-            found.strangers += metadata.refused
-            problems = [*metadata.problems, *judge_names(metadata.refused, metadata.refused)]
-            found.problems += [(path, problem) for problem in problems]
+            strangers = metadata.layout.refused
+            found.strangers += strangers
+            found.problems += [(path, one) for one in (*metadata.layout.problems, *judge_names(strangers, strangers))]
             found.problems += dcp.lost_files(path.parent, metadata)
     elif names.is_partial_copy(name):
         message = "a copy that was not finished"
@@ -115,12 +114,10 @@ def _sort(found: Survey, path: Path) -> None:
         found.problems.append((path, Problem("partial", "info", "left by a save that was killed; harmless")))
     elif _SIDE.fullmatch(name):
         found.sides.append(path)
-    elif names.is_artifact(name) or readers.looks_like_one(head := _head(path), name) or small_pickle:
+    elif names.is_artifact(name) or readers.looks_like_one(_head(path), name) or small_pickle:
         found.artifacts.append(path)
     elif name not in names.OUR_RECORDS:
         found.others.append(path)
-        if head and not head.strip(b"\0"):
-            found.zeroed.append(path)
 
 
 def may_be_weights(path: Path) -> bool:

@@ -1,24 +1,16 @@
-"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor.
-
-`compare_values` lays two checkpoints of one training side by side: what a few steps of an optimizer cannot have done.
-"""
+"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor."""
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
 
 from rgt.checkpoint.formats.container import Window
 from rgt.checkpoint.layout import (
     FILE,
-    Artifact,
+    Layout,
     Problem,
-    Tensor,
     is_counter,
     is_mask,
     may_be_data,
@@ -31,29 +23,18 @@ from rgt.checkpoint.tensor_values import Pass, Segment, Tally
 MAX_ABS = 1e6
 _SHOWN = 20  # findings of one code per file; the rest is counted
 _NAMED = 5
-_BLOCK = 16 << 10  # bytes that are compared at each of three places
-_ALIKE, _UNLIKE = 0.9, 0.3  # correlation: of most tensors, and of one that stands out
-_FEWEST = 256  # values of a block that can be compared
-_CODES = {"float32": "f4", "float64": "f8", "float16": "f2", "bfloat16": "u2"}
 
 
-@dataclass
-class Rules:
-    max_abs: float = MAX_ABS
-    step: int | None = None  # what the file says; at 0 a zero-initialised layer is ordinary
-    allow: dict[str, list[str]] = field(default_factory=dict)  # code -> patterns of tensor names
-    format: str = "torch"
-    estimator: bool = False  # of scikit-learn or pandas, where NaN is a missing value
-
-
-def judge_values(window: Window, done: Pass, rules: Rules) -> Iterator[Problem]:
+def judge_values(
+    window: Window, done: Pass, layout: Layout, max_abs: float, allow: dict[str, list[str]]
+) -> Iterator[Problem]:
+    """`allow`: code of a finding -> patterns of the names of tensors in which it is meant."""
     ordinary: dict[str, list[str]] = {}
     siblings = Siblings(done.segments)
     for segment in done.segments:
         name = segment.first.name
-        for problem in _segment_problems(segment, rules, siblings):
-            allowed = any(fnmatchcase(name, pattern) for pattern in rules.allow.get(problem.code, ()))
-            if problem.severity == "info" or allowed:
+        for problem in _segment_problems(segment, layout, max_abs, siblings):
+            if problem.severity == "info" or any(fnmatchcase(name, each) for each in allow.get(problem.code, ())):
                 ordinary.setdefault(problem.code, []).append(name)
             else:
                 yield problem
@@ -62,7 +43,7 @@ def judge_values(window: Window, done: Pass, rules: Rules) -> Iterator[Problem]:
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         what = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
         message = f"{what} so where that is ordinary (biases, buffers, masks, counters, optimizer state), or allowed"
-        yield Problem(code, "info", message, evidence=shown[:400])
+        yield Problem(code, "info", message, evidence=shown)
 
 
 class Siblings:
@@ -95,14 +76,14 @@ def _kind(name: str) -> str:
     return re.sub(r"\d+", "#", name[-300:])
 
 
-def _segment_problems(segment: Segment, rules: Rules, siblings: Siblings) -> Iterator[Problem]:
+def _segment_problems(segment: Segment, layout: Layout, max_abs: float, siblings: Siblings) -> Iterator[Problem]:
     tensor, stats = segment.first, segment.stats
     if tensor.dtype.kind == "opaque":
         return
-    judged = tensor.role in ("weight", "ema")
+    judged, data = tensor.role in ("weight", "ema"), may_be_data(tensor, layout.format)
     kept_beside = tensor.role == "other" and (tensor.numel == 1 or role_of(tensor.name) == "other")
-    bookkeeping = "info" if kept_beside or (rules.estimator and tensor.role == "array") else "error"
-    data = may_be_data(tensor, rules.format)
+    table = tensor.role == "array" and not layout.facts.get("libraries", set()).isdisjoint(("sklearn", "pandas"))
+    bookkeeping = "info" if kept_beside or table else "error"  # in a table NaN is a missing value
     if stats.nan.count:
         yield _tally(segment, "nan", bookkeeping, "NaN", stats.nan)
     if stats.inf.count:
@@ -112,20 +93,23 @@ def _segment_problems(segment: Segment, rules: Rules, siblings: Siblings) -> Ite
         code, severity = "range", "info"
         if judged and not is_mask(tensor) and not is_counter(tensor):
             severity = "error" if tensor.rank > 1 and not data else "warn"  # a vector may be a variance under any name
-        what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
+        what = f"above {max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
         if tensor.dtype.kind == "bool":
             code, severity, what = "malformed", "error", "neither true nor false"
         yield _tally(segment, code, severity, what, stats.over)
-    odd = siblings.severity(segment) if judged and not zero_is_ordinary(tensor) and rules.step != 0 else "info"
+    # at step 0 a zero-initialised layer is ordinary
+    odd = (
+        siblings.severity(segment) if judged and not zero_is_ordinary(tensor) and layout.facts["step"] != 0 else "info"
+    )
     odd = "warn" if data and odd == "error" else odd
     if stats.zero:
         shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
         fix = "never written, never trained, or meant to start at zero"
-        yield Problem("zero", odd, f"all {tensor.numel} values are zero", tensor.name[:200], shape, fix)
+        yield Problem("zero", odd, f"all {tensor.numel} values are zero", tensor.name, shape, fix)
     elif stats.constant and tensor.numel > 1 and not stats.bad:
         value = tensor.dtype.value(stats.first) if tensor.dtype.floating else stats.first
         severity = "info" if odd == "info" else "warn"
-        yield Problem("constant", severity, f"all {tensor.numel} values are {value:g}", tensor.name[:200])
+        yield Problem("constant", severity, f"all {tensor.numel} values are {value:g}", tensor.name)
 
 
 def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) -> Problem:
@@ -141,7 +125,7 @@ def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) 
         place += f", byte {at} of the file"
     if holders[1:]:
         place += f"; tied to {', '.join(other.name for other in holders[1:4])}"
-    return Problem(code, severity, message, tensor.name[:200], place[:400])
+    return Problem(code, severity, message, tensor.name, place)
 
 
 def bounded(problems: list[Problem]) -> Iterator[Problem]:
@@ -155,54 +139,3 @@ def bounded(problems: list[Problem]) -> Iterator[Problem]:
         if count > _SHOWN:
             severity = max((p.severity for p in problems if p.code == code), key=("info", "warn", "error").index)
             yield Problem(code, severity, f"{count - _SHOWN} more of the same")
-
-
-# -- against a good checkpoint of the same training
-
-
-def compare_values(good: list[Artifact], new: list[Artifact]) -> Iterator[Problem]:
-    """Most tensors of a later checkpoint still look like before; one that does not was damaged or is another's."""
-    before = {tensor.name: (artifact, tensor) for artifact in good for tensor in _comparable(artifact)}
-    alike: list[tuple[float, str]] = []
-    for artifact in new:
-        for tensor in _comparable(artifact):
-            old_artifact, old = before.get(tensor.name, (artifact, tensor))
-            if old is not tensor and (old.shape, old.dtype) == (tensor.shape, tensor.dtype):
-                alike.append((_least_alike(old_artifact, old, artifact, tensor), tensor.name))
-    known = [value for value, _ in alike if math.isfinite(value)]
-    if len(known) < 3 or statistics.median(known) < _ALIKE:
-        return  # too far apart to say anything
-    for value, name in alike:
-        if value < _UNLIKE:
-            message = f"is unlike the expected one (correlation {value:.2f}), while most are alike"
-            yield Problem("changed", "error", f"{message}: no training step did that", where=name[:200])
-
-
-def _comparable(artifact: Artifact) -> Iterator[Tensor]:
-    for tensor in artifact.layout.tensors:
-        if tensor.source == FILE and tensor.role == "weight" and tensor.rank > 1 and tensor.dtype.name in _CODES:
-            yield tensor
-
-
-def _least_alike(old_artifact: Artifact, old: Tensor, artifact: Artifact, tensor: Tensor) -> float:
-    """Correlation at the beginning, the middle and the end; infinite where nothing can be compared."""
-    import numpy as np
-
-    least = math.inf
-    for share in (0.0, 0.5, 1.0):
-        one, other = _values(old_artifact, old, share), _values(artifact, tensor, share)
-        if len(one) == len(other) >= _FEWEST and one.std() > 0:
-            least = min(least, float(np.corrcoef(one, other)[0, 1]) if other.std() else 0.0)
-    return least
-
-
-def _values(artifact: Artifact, tensor: Tensor, share: float) -> Any:
-    import numpy as np
-
-    size = min(_BLOCK, tensor.extent) // 8 * 8
-    with open(artifact.path, "rb") as file:
-        file.seek(tensor.start + int((tensor.extent - size) * share) // 8 * 8)
-        data = np.frombuffer(file.read(size), f"{'>' if tensor.big_endian else '<'}{_CODES[tensor.dtype.name]}")
-    if tensor.dtype.name == "bfloat16":
-        data = (data.astype("u4") << 16).view("f4")
-    return np.nan_to_num(data.astype("f8"))

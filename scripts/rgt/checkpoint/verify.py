@@ -168,8 +168,7 @@ def withdraw(verdict: Verification) -> Iterator[tuple[Path, Problem]]:
     path = verdict.expected.folder / names.PROOF
     try:
         if proof.withdraw(path.parent):
-            message = f"the earlier proof no longer holds; it is now {names.STALE}"
-            yield path, Problem("stale-proof", "info", message)
+            yield path, Problem("stale-proof", "info", f"the earlier proof no longer holds; it is now {names.STALE}")
     except OSError as error:
         message = f"no longer holds and cannot be put aside: {error.strerror}"
         yield path, Problem("stale-proof", "error", message, fix="delete it")

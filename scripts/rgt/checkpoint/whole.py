@@ -59,13 +59,8 @@ class Verdict:
         return f"written seconds ago and not complete yet ({self.reason}); look again"
 
     def as_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "path": str(self.path),
-            "state": self.state,
-            "depth": self.depth,
-            "message": self.message,
-        }
-        row |= {"bytes": self.bytes, "mtime": self.mtime, "format": self.format, "step": self.step}
+        shown = ("path", "state", "depth", "message", "bytes", "mtime", "format", "step")
+        row = {name: getattr(self, name) for name in shown} | {"path": str(self.path)}
         return {name: value for name, value in row.items() if value not in ("", None)}
 
 
@@ -84,15 +79,14 @@ def verdict(path: Path, values: bool = False, read: int = READ, read_until: floa
         answer.bytes += artifact.bytes
         with contextlib.suppress(OSError):
             answer.mtime = max(answer.mtime, os.stat(artifact.path).st_mtime)
-        answer.step = artifact.layout.facts.get("step") if answer.step is None else answer.step
         answer.format = artifact.format if answer.format == "unknown" else answer.format
-    if answer.step is None:
-        answer.step = names.step(path.name)
+    inside = (artifact.layout.facts.get("step") for artifact in done.artifacts)
+    answer.step = next((step for step in inside if step is not None), names.step(path.name))
     answer.depth = "values" if values else "read" if all(a.checks for a in done.artifacts) else "structure"
     errors = [entry for entry in done.problems if entry[1].severity == "error"]
     errors.sort(key=lambda entry: entry[1].code in _UNSURE)  # damage is said first
     if errors:
         place, problem = errors[0]
-        inside = place.relative_to(path).as_posix() if place != path and place.is_relative_to(path) else ""
-        answer.code, answer.reason = problem.code, f"{inside}: {problem.message}" if inside else problem.message
+        below = f"{place.relative_to(path).as_posix()}: " if place != path and place.is_relative_to(path) else ""
+        answer.code, answer.reason = problem.code, f"{below}{problem.message}"
     return answer

@@ -108,19 +108,14 @@ class Leg:
 
 
 class Stage:
-    """Where the runs take place; everything is gone when it ends."""
+    """Where the runs take place, below `root`."""
+
+    root: Path
 
     def __init__(self, command: list[str], steps: int, timeout: float) -> None:
         self.command, self.steps, self.timeout = command, steps, timeout
         self.bounded = any("{steps}" in word for word in command)
         self.own_folder = any("{out}" in word for word in command)
-
-    def __enter__(self) -> Stage:
-        self.root = Path(tempfile.mkdtemp(prefix="rgt-certify-"))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def folder(self, run: str) -> Path:
         """Its {out}, or its copy of the current directory; made at the first call."""
@@ -270,7 +265,8 @@ class Steady:
 
 def certify(stage: Stage, resume: list[str], kills: int, seed: int) -> Report:
     report, draw, cuts = Report("checkpoints"), random.Random(seed), []
-    with stage:
+    with tempfile.TemporaryDirectory(prefix="rgt-certify-", ignore_cleanup_errors=True) as root:
+        stage.root = Path(root)
         steady = Steady(_whole_run(stage, 1), _whole_run(stage, 2))
         length, saves = steady.whole.made, steady.whole.saves()
         if saves and saves[0] > length - _AFTER:
@@ -283,11 +279,9 @@ def certify(stage: Stage, resume: list[str], kills: int, seed: int) -> Report:
                 cut = _cut_run(stage, run, resume, draw.choice(spots), int(number), steady, report)
                 cuts += [cut] if cut else []
     _judge(report, cuts, steady)
-    lines = [f"{signal_name(cut.number)} at step {cut.at}, resumed at {cut.since}" for cut in cuts]
-    rows = [
-        {"signal": signal_name(cut.number), "killed_at": cut.at, "resumed_at": cut.since, "holds": cut.listing}
-        for cut in cuts
-    ]
+    fields = ("signal", "killed_at", "resumed_at", "holds")
+    rows = [dict(zip(fields, (signal_name(c.number), c.at, c.since, c.listing), strict=True)) for c in cuts]
+    lines = [f"{row['signal']} at step {row['killed_at']}, resumed at {row['resumed_at']}" for row in rows]
     report.data = {"steps": length, "saves": saves, "stable": steady.names(), "seed": seed, "cuts": rows}
     report.data["summary"] = f"{plural(length, 'step')} whole, twice; {'; '.join(lines) or 'no run could be resumed'}"
     return report

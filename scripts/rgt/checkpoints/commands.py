@@ -82,8 +82,7 @@ def _add_state(report: Report, run: Path) -> None:
         report.add("stale-index", "warn", problem, path=str(run / index.INDEX), fix=fix)
     for entry in listed or []:
         if not (run / entry["path"]).exists():
-            message = f"is listed in {index.INDEX} and not there"
-            report.add("missing", "warn", message, path=str(run / entry["path"]))
+            report.add("missing", "warn", f"is listed in {index.INDEX} and not there", path=str(run / entry["path"]))
     for path in sorted(inventory.place(run).iterdir()):
         if names.DAMAGED in path.name:
             message = "was found damaged and set aside"

@@ -66,7 +66,9 @@ _OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale",
 _SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
 # the next of several trainings in one log, which counts from its own beginning
 _CHAPTER = re.compile(
-    r"^\W*(?:cv )?(?:fold|stage|phase|trial|seed|task|split)s?\W{0,3}\d{1,4}\b(?!.*loss)|第\s*\d+\s*折", re.I
+    r"^\W*(?:\w+\W+){0,4}?((?:fold|stage|phase|trial|seed|task|split|member|model|run|subject|part|round|experiment|config)"
+    r"s?\W{0,3}\d{1,4})\b(?!.*(?:loss|resum|start(?:ed)? again|restart|attempt|retr))|第\s*\d+\s*折",
+    re.I,
 )
 SCALE_TOLD = "loss_scale_told"  # by messages about overflows, one point each
 
@@ -163,6 +165,7 @@ class History:
     origin: float | None = None  # the first place, for not every run counts from 0
     place: float = 0.0  # of the newest line of the training that counts, on the x axis
     chapter: bool = False  # a line since the last restart names the next fold, stage or trial
+    chapters: list[str] = field(default_factory=list)  # all of them: one that is named again is started again
     last_line: str = ""
     waiting_line: str = ""
     moves: int = 0  # points that made progress
@@ -189,7 +192,7 @@ class History:
             self.interrupted = True
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
         self.ended = says_ended(line) or self.ended
-        self.chapter = self.chapter or bool(_CHAPTER.search(line))
+        self._see_chapter(line)
         if waits and "loss" not in line:  # "no progress for 7200 seconds (last step 7600)"
             return
         if _OVERFLOW.search(line):
@@ -198,7 +201,7 @@ class History:
                 self.put(SCALE_TOLD, float(self.lines), float(told[1]))
             return
         printed = bare_line(raw.encode("utf-8", "replace"))
-        whole, raw = raw, raw if raw.lstrip()[:1] == "|" else printed.text
+        whole, raw = raw, raw if raw.lstrip()[:1] in tuple("|│┃") else printed.text
         # a line of names and numbers is cheaper to see than to try as a table
         tabular = "=" not in line and (": " not in line or "%|" in line or ": [" in line)
         rows = self.table.rows(raw) if tabular else []
@@ -214,6 +217,10 @@ class History:
             self.take_point({"time": when, **point} if when else point, line)
         else:
             self._see_kind(raw)
+
+    def _see_chapter(self, line: str) -> None:
+        if (chapter := _CHAPTER.search(line)) and (scope := (chapter[1] or chapter[0]).lower()) not in self.chapters:
+            self.chapter, self.chapters = True, [*self.chapters, scope][-_KINDS:]
 
     def _point(self, text: str) -> Point:
         """Where a run resumes is no progress: it may lie behind what was reached, and the next step tells it."""
@@ -359,18 +366,21 @@ class History:
         if "step" not in point or shorter:
             return
         step, before = point["step"], self.step
-        next_epoch = self.epoch is not None and self.step_epoch is not None and self.epoch // 1 > self.step_epoch // 1
         if before is not None and step < before:
-            if next_epoch:  # a counter of batches
-                self.base += self.total if self.total and self.total >= before else before
-            elif self.total and self.epochs != 1 and self._wraps(before, step, self.total):
-                self.base += self.total
-            elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
-                # a step or two back is two writers in one log, unless something ended in between
-                self._restart(bool(self.total and before >= _WRAPPED * self.total))
+            self._fall_back(step, before)
         self.stride = step - before if before is not None and step > before else self.stride
         self.step, self.step_epoch = step, self.epoch
         self.furthest = max(self.furthest, self.base + step)
+
+    def _fall_back(self, step: int, before: int) -> None:
+        next_epoch = self.epoch is not None and self.step_epoch is not None and self.epoch // 1 > self.step_epoch // 1
+        if next_epoch:  # a counter of batches
+            self.base += self.total if self.total and self.total >= before else before
+        elif self.total and self.epochs != 1 and self._wraps(before, step, self.total) and not self.chapter:
+            self.base += self.total
+        elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
+            # a step or two back is two writers in one log, unless something ended in between
+            self._restart(bool(self.total and before >= _WRAPPED * self.total))
 
     def _wraps(self, before: int, step: int, total: int) -> bool:
         """At its end, or its next print falls into the next epoch: 72 of 82, and then 8 in strides of 18."""
@@ -400,6 +410,9 @@ class History:
     def _restart(self, complete: bool) -> None:
         """A fold or a trial after one that reached its end is none."""
         self.went_back = not (complete or self.ended or self.chapter)
+        if self.chapter:
+            self.series.clear()
+            self.base = 0
         self.chapter = False
 
     def _is_shorter_bar(self, point: Point) -> bool:
@@ -533,8 +546,8 @@ def _short(text: str) -> str:
 
 # The few that decide whether a run is dead; the catalogue of causes is another tool's.
 MARKS = {
-    "oom": "out of memory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill|oom_kill"
-    "|Cannot allocate|Out Of Memory|job memory limit|step memory limit",
+    "oom": "out of memory|OutOfGPUMemory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED"
+    "|oom-kill|oom_kill|Cannot allocate|Out Of Memory|job memory limit|step memory limit",
     "no-space": "No space left on device|Disk quota exceeded",
     "hang": "watchdog got stuck|Watchdog caught collective operation timeout|NCCL timeout",
     "killed": "Killed|CANCELLED AT|DUE TO TIME LIMIT|SignalException",
@@ -556,14 +569,14 @@ _DEATHS = {
     "nan": r"(?:loss|gradients?|grads?|logits|params?|weights) (?:is|are|was|became|went) (?:nan|inf\b|non-?finite)"
     r"|(?:nan|non-?finite|infinite) (?:loss|gradients?|values?)\b.{0,40}(?:detected|encountered|found|stop|abort)"
     r"|minimum loss scale reached",
-    "killed": r"(?:received|caught|got|by|with|on|signals?\.)\W{0,3}(?:the )?sig(?:nal)?\W?(?:term|kill|int|hup|usr\d)"
-    r"|(?:received|caught|got|by|with|on) (?:the )?signal (?:9|15)\b"
-    r"|^\W*(?:sig(?:term|kill)|terminated|keyboardinterrupt)\b|: (?:terminated|killed)\W*$|\bterminated by signal"
-    r"|\b(?:job|instance|node|task|pod|container|worker|vm|process) (?:was |has been |is being )?"
-    r"(?:preempted|cancell?ed|killed|evicted|reclaimed|terminated)\b"
-    rf"|{_NOTICE}|\bevicted\b|\b(?:closing|death) signal\b|\bterminating job step"
-    r"|\b(?:due to|because of|by) preemption|connection to \S+ closed by remote host"
-    r"|^\^C\s*$|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource|\b\d+ terminated\b",
+    # said of whatever it is: a run that goes on after it was not meant
+    "killed": r"(?<![\w-])(?:kill(?:ed|ing)(?! (?!by|after|due|because|at|with|on|in|(?:sub)?process|job|task)[a-z\d])"
+    r"|cancel(?:l?ed|l?ing)|terminat(?:ed|ing)|preempt(?:ed|ing|ion)|evict(?:ed|ing|ion)|reclaim(?:ed|ing)"
+    r"|revoked|drained|interrupted|keyboardinterrupt|sig\W?(?:term|kill|int|hup|usr\d)|scancel|qdel|bkill)\b"
+    r"(?!\W{0,3}(?:0|no|none|false|early|by callback)\b|\w*=)|\bsignal (?:9|15)\b|\b(?:closing|death) signal\b"
+    r"|\b(?:wall|time|run)\W?(?:clock|time)?\W?limit\b|\bwall\W?time\b.*\bexceed|\bexceed.*\bwall\W?time\b"
+    rf"|{_NOTICE}|connection to \S+ closed by remote host|^\^C"
+    r"|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource",
     "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
     r"|^fatal\b"
     r"|\(core dumped\)|\bpanicked at\b|\bcheck failed: |check failure stack trace|^make: \*\*\*|terminate called"
@@ -575,7 +588,10 @@ _EXIT = re.compile(
 )
 _HANDLED = re.compile(r"\b(?:retry|skipp)ing\b.*\b(?:ok|succe\w+|batch|sample)", re.I)  # by the trainer itself
 _CALM = re.compile(
-    r"\bretr(?:y|ied)|\bskipp|\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b",
+    r"\bretr(?:y|ied)|\bskipp|\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b"
+    r"|(?<![\w-])(?:no|not|never|0(?!\.)|if|unless|when|would|could|may|might|can|to|early)\b.{0,40}(?:kill|cancel|terminat|preempt|evict)"
+    r"|(?:kill|cancel|terminat|preempt|evict).{0,40}\b(?:if|when|unless)\b"
+    r"|\b(?:time|walltime)[ _-]limit\W{0,3}(?:is|of|set|left|remaining|=|:|\d)",
     re.I,
 )
 

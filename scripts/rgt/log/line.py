@@ -53,7 +53,7 @@ _LABELS = {
         ("evaluation", "evaluating", "validating", "validate", "sanity", "predicting", "cv", "saving dict"), "val"
     ),
 }
-_LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?![\w./-])", re.I)
+_LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?!\.?[\w/-])", re.I)
 _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[([\d:]*)<((?:\d+ days?, )?[\d:?]+)")
 # [12/100], a rich or Keras bar, and "epoch 001:  100 / 1000"; what is behind `[3]` or `Train: 3` counts its batches
 _COUNT = re.compile(
@@ -142,7 +142,7 @@ _STEPS = set(
     """global_step step iter iteration it iter_num batch_idx _step num_updates update num_update updates_done
     total_timesteps     timesteps timestep env_steps
     micro_step train_step completed_step training_step global_steps current_step
-    current_iter current_steps trainer_global_step optimizer_step up_ #""".split()  # up_: Marian's "Up. 500"
+    episode current_iter current_steps trainer_global_step optimizer_step up_ #""".split()  # up_: Marian's "Up. 500"
 )
 _SURE_STEPS = {"step", "global_step", "num_updates", "trainer_global_step", "total_timesteps"}
 _EPOCHS = {"epoch", "ep", "ep_", "e", "current_epoch"}
@@ -367,7 +367,7 @@ def _sane(point: Point) -> Point:
 
 def _prose(text: str) -> Point:
     point: Point = {"metrics": {}}
-    text = text.replace(" in s=", "=")  # NeMo: "train_step_timing in s=0.3"
+    text = text.replace(" in s=", "=").replace(" in s:", ":")  # NeMo: "train_step_timing in s=0.3"
     bar = _BAR.search(text) if "%|" in text else None
     if bar and _OTHER_BAR.match(text):
         return point

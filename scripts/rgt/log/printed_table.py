@@ -20,6 +20,8 @@ from rgt.log.line import LONGEST, plain
 from rgt.metrics.table import is_curve
 
 _COLUMNS = 64
+_SIDES = str.maketrans("│┃║", "|||")
+_WITH_NUMBER = re.compile(r"[A-Za-z].*[ :=][-+]?[\d.]+(?:e[-+]?\d+)?", re.I)  # "loss 2.3" is no name of a column
 _RULE = re.compile(r"[\s|+=─━┃│:-]*")
 _BAR = re.compile(r":?\s+\d{1,3}%\|.*|:\s*$")  # ultralytics draws a bar behind the row
 _NAME = re.compile(r"[A-Za-z_#][\w ./@#%()\[\]:*-]{0,39}")
@@ -60,12 +62,19 @@ class Table:
             return None
         if len(cells) == len(self.names):
             odd = [cell for cell in cells if not _CELL.fullmatch(cell)]
-            if len(odd) <= _WORDS and any(cell[:1].isdigit() or cell[:1] in "-.nN" for cell in cells if cell):
-                return [{name: cell for name, cell in zip(self.names, cells, strict=True) if cell}]
+            told = dict(zip(self.names, cells, strict=True))
+            counted = all(cell not in odd for name, cell in told.items() if name.lower() in _COUNTERS - {"time", "lr"})
+            if (
+                counted
+                and len(odd) <= _WORDS
+                and any(cell[:1].isdigit() or cell[:1] in "-.nN" for cell in cells if cell)
+            ):
+                return [{name: cell for name, cell in told.items() if cell}]
         return []
 
 
 def _cells(text: str) -> list[str]:
+    text = text.translate(_SIDES)
     if text.count("|") >= 2:
         return [cell.strip() for cell in text.strip().strip("|").split("|")]
     for sign in ("\t", ",", ";"):
@@ -78,7 +87,7 @@ def _header(text: str, cells: list[str]) -> list[str]:
     """Its names, or nothing. Names of fixed columns may hold a space: two spaces part them."""
     wide = re.split(r"\s{2,}", text.strip())
     for names in (cells, wide if len(wide) >= 3 else []):
-        named = [name for name in names if not name or _NAME.fullmatch(name)]
+        named = [name for name in names if not name or (_NAME.fullmatch(name) and not _WITH_NUMBER.fullmatch(name))]
         told = sum("loss" in name.lower() or is_curve(name) or name.lower() in _COUNTERS for name in named)
         if len(names) >= 2 and len(named) == len(names) and told >= 2 and 2 * told >= min(len(names), 4):
             if "  " in text.strip() and names is cells and len(wide) >= 3 and len(wide) < len(cells):

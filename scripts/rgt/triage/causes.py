@@ -57,7 +57,7 @@ _GONE_ON, _SOON = 200, 3  # lines after a weak alarm, and after words such as "u
 _SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|Connection (?:closed|reset) by peer"
     r"|remote (?:worker|process)|exited unexpectedly|DistBackendError|Broken ?[Pp]ipe|SystemExit"
-    r"|resource_tracker|EOFError|core dumped|Aborted|SIGABRT|terminate called"
+    r"|resource_tracker|EOFError|[Cc]ore dumped|Aborted|SIGABRT|terminate called"
 )
 LATER = 4  # of the same incident, but not its best explanation
 _CODE = re.compile(
@@ -168,12 +168,6 @@ class Incident:
         nan = bool(self.evidence) and all(entry.curve == NAN for entry, _, _ in self.evidence)
         return nan and len({line for line, _ in later}) >= SKIPS and all(math.isfinite(value) for _, value in later)
 
-    def fallback(self) -> tuple[Entry, Place] | None:
-        """What can be said of an exception that no entry knows: of the root, else of the first one."""
-        rows = [row for row in self.evidence if row[0].kind == "fallback"]
-        rows.sort(key=lambda row: (row[1].line != self.place.line, not row[2], row[1].line, -row[1].size))
-        return rows[0][:2] if rows else None
-
     def best(self) -> list[tuple[Entry, Place, bool]]:
         """Its evidence, most telling first, one row an entry."""
 
@@ -204,7 +198,10 @@ def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> l
     """The explanations, best first."""
     elastic = next((trace.elastic for trace in traces if trace.elastic), {})
     code = exit_code if exit_code not in (None, 1) else elastic.get("exitcode", exit_code)
-    code = _printed_code(traces) if code in (None, 1) else code
+    if code in (None, 1):  # what a launcher, a container or a scheduler wrote into the log; Slurm's is code:signal
+        texts = [seen.last.text for trace in traces for (kind, _), seen in trace.alarms.items() if kind == EXIT]
+        wrote = next(filter(None, map(_CODE.search, texts)), None)
+        code = wrote and (128 + int(wrote[2]) if int(wrote[2] or 0) else int(wrote[1]))
     happened = [one for trace in traces for one in _incidents(trace, traces)]
     clocks = len({one.trace.path for one in happened}) > 1
     explained = [row for one in happened for row in _explain(one, code, elastic.get("rank"), clocks, exit_code)]
@@ -257,7 +254,9 @@ def _raised(trace: Trace) -> Iterator[Incident]:
         last += 2 if chain[-1].raised.endswith(":") and not ignored else 0  # "inductor raised:", and then what
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
-        one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser}
+        library, caller = [*reversed(root.packages), "", ""][:2]
+        one.facts = {"frame": one.frame, "source": root.source, "library": library}
+        one.facts["libraries"] = f"{caller} and {library}" if caller and library else ""
         one.facts["message"] = root.message if root.raised else "the log ends inside this traceback"
         # what a library raises while it handles another's exception is often the explanation of it
         one.facts["advice"] = next(filter(None, (_advice(each.message) for each in [root, *reversed(chain)])), "")
@@ -309,7 +308,8 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
 def _advice(message: str) -> str:
     """The sentences of an exception's message that say what to do."""
     sentences = re.split(r"(?<=[.!?:])\s+(?=[A-Z`'\"(\d-])", message)
-    return " ".join(text.strip() for text in sentences if _REMEDY.search(text.strip()))[:_ADVICE]
+    told = (text.strip() for text in sentences if len(text.split()) >= _PROSE and _REMEDY.search(text.strip()))
+    return " ".join(told)[:_ADVICE]
 
 
 def _has_context(entry: Entry, place: Place, trace: Trace, traces: list[Trace]) -> bool:
@@ -359,7 +359,10 @@ def _explain(
         # the store says good-bye with a warning in every run
         role = HINT if place.level == "W" else AFTERMATH
     elif one.weight and exit_code != 0 and not (kind == "hint" and rows[0][1].line == place.line):
-        entry, place = one.fallback() or (None, place)
+        # what can be said of an exception that no entry knows: of the root, else of the first one
+        said = [row for row in one.evidence if row[0].kind == "fallback"]
+        said.sort(key=lambda row: (row[1].line != one.place.line, not row[2], row[1].line, -row[1].size))
+        entry, place = said[0][:2] if said else (None, place)
         second = bool(_SECOND_HAND.search(one.place.text))
         # who wrote the check says in its message what is wrong; but a signal's sender is not told by an error line
         prose = len(one.facts.get("message", "").split()) >= _PROSE or one.facts.get("advice") or (entry and entry.over)
@@ -432,12 +435,3 @@ def _signal(code: int | None) -> str:
     """Its name, where the code says that one ended the process."""
     number = -code if code and code < 0 else (code or 0) - 128
     return next((one.name for one in signal.Signals if one == number), "")
-
-
-def _printed_code(traces: list[Trace]) -> int | None:
-    """The exit code that a launcher, a container or a scheduler wrote into the log; Slurm's is code:signal."""
-    texts = [seen.last.text for trace in traces for (kind, _), seen in trace.alarms.items() if kind == EXIT]
-    for text in texts:
-        if code := _CODE.search(text):
-            return 128 + int(code[2]) if int(code[2] or 0) else int(code[1])
-    return None

@@ -93,13 +93,13 @@ BUILT_IN = {
     ),
     PLACED: (r"\bNormal +(?:Scheduled|Pulled|Started|SuccessfulAttachVolume) ",),
     EXCEPTION: (
-        r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?:: |\(| \(|:?$)",
+        r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?: ?: |\(| \(|:?$)",
         r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
         r"\b[Ee]xception in (?!thread)\w",
         r"^[a-z_][\w.]*\.[A-Z]\w*(?:Exit|Failed|Timeout|Expired|Closed|Failure|NotFound): ",
     ),
     NATIVE: (
-        r"Segmentation fault|core dumped|Fatal Python error|terminate called|^Aborted|Bus error|Illegal instruction",
+        r"Segmentation fault|[Cc]ore dumped|Fatal Python error|terminate called|^Aborted|Bus error|Illegal instruction",
         r"Floating point exception|SIG(?:SEGV|ABRT|BUS|FPE|ILL|TRAP)\b|double free or|free\(\): |malloc\(\): ",
         r"fatal exception|MPI_ABORT was invoked|occurred in MPI|Non-OK-status",
         r"stack smashing|INTERNAL ASSERT|panicked at|Check failed: |[Aa]ssertion .{1,300} failed|what\(\):  ",
@@ -232,7 +232,8 @@ class Traceback:
     raised: str = ""
     frame: str = ""  # the last one outside of libraries
     source: str = ""  # the code that it quotes
-    raiser: str = ""  # the package whose code stands last
+    packages: list[str] = field(default_factory=list)  # of its frames, the last one's at the end
+    margin: str = ""  # what the thread it was copied from, or a document, set before every line
     text: list[str] = field(default_factory=list)
     chained: bool = False  # to the one before it
     within: bool = False  # in the message of the one before it
@@ -250,6 +251,7 @@ class Traceback:
     def take(self, number: int, line: Line) -> bool:
         """One more line of it; True when it is complete."""
         self.seen += 1
+        line = replace(line, text=line.text.removeprefix(self.margin)) if self.margin else line
         if self.end:  # a message of several lines ends with a blank one, or where a logger speaks
             blank = not line.text.strip()
             if (blank and self.more) or line.level or line.time is not None or _NEW_TEXT.match(line.text):
@@ -260,13 +262,14 @@ class Traceback:
             self.text.append(line.text)
         if frame := _FRAME.match(line.text):
             path, at, name = (next(filter(None, frame.group(*names)), "") for names in _FRAME_PARTS)
-            self.raiser = package[1] if (package := _PACKAGE.search(path)) else ""
+            package = match[1] if (match := _PACKAGE.search(path)) else ""
+            self.packages = [*(one for one in self.packages if one != package), package]
             self.ours = not _LIBRARY.search(path)
             if self.ours:
                 place = f"{path}:{at}" if at else path
                 self.frame, self.source = place + (f" in {name}" if name else ""), ""
-        elif self.ours and not self.source and (arrow := _ARROW.match(line.text)):
-            self.source = arrow[2].strip()
+        elif self.ours and (arrow := _ARROW.match(line.text)):
+            self.source = arrow[2].strip()  # of the lines that IPython shows around it
         elif self.ours and line.text.startswith("    ") and not self.source:
             self.source = line.text.strip()
         elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
@@ -432,9 +435,11 @@ class Scan:
             self.trace.tracebacks = alive[: _TRACEBACKS // 2]
         before = block[max(0, start - 400) : end].replace(b"\r", b"")
         chained, within, ignored = (any(word in before for word in words) for words in (_CHAINED, _WITHIN, _IGNORED))
-        opened = Traceback(place.line, place.rank, place.mark, place.time, text=[place.text])
-        opened.boxed = printed.bare_line(block[start:end]).boxed
-        opened.chained, opened.within, opened.ignored, opened.level = chained, within, ignored, place.level
+        head = printed.bare_line(block[start:end])
+        margin = head.text[: len(head.text) - len(head.text.lstrip(" \t>"))]
+        opened = Traceback(place.line, place.rank, place.mark, place.time, margin=margin, text=[place.text])
+        opened.boxed, opened.chained, opened.within, opened.ignored = head.boxed, chained, within, ignored
+        opened.level = place.level
         self.trace.tracebacks.append(opened)
         self.open = [opened]
         self._continue(block, end + 1, place.line + 1)
@@ -458,8 +463,7 @@ class Scan:
             line = printed.bare_line(block[start:end])
             if self.root_cause > 0:
                 self.root_cause -= 1
-                match = _ELASTIC_FIELD.search(line.text)
-                if match:
+                if match := _ELASTIC_FIELD.search(line.text):
                     self.trace.elastic.setdefault(match[1], int(match[2]))
             rank = self.file_rank if line.rank is None else line.rank
             self.open = [one for one in self.open if rank != one.rank or not one.take(number, line)]
@@ -473,11 +477,9 @@ class Scan:
         places = dict.fromkeys(_STEP_WORDS, start - 1)  # where each word stands next
         while start < end and self.tries > 0 and len(self.steps) < ENOUGH:
             for word in [word for word, place in places.items() if place < start]:
-                place = block.find(word, start, end)
-                if place < 0:
+                places[word] = block.find(word, start, end)
+                if places[word] < 0:
                     del places[word]
-                else:
-                    places[word] = place
             if not places:
                 return
             place = min(places.values())
@@ -492,9 +494,8 @@ class Scan:
                 continue
             count = point.get("step", point.get("batch"))
             step = float(point.get("epoch") or 0), float(count if count is not None else -1)
-            if step not in self.steps:
-                self.steps.add(step)
-                self.trace.progress += 1
+            self.trace.progress += step not in self.steps
+            self.steps.add(step)
 
 
 def _sight(kept: Sightings, key: tuple[Any, int | None], pattern: Pattern, place: Place) -> None:

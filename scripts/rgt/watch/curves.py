@@ -22,9 +22,10 @@ from rgt.metrics.table import is_evaluation, known
 from rgt.report import Finding
 
 _MAD = 1.4826  # makes a MAD comparable to a standard deviation
-_BEFORE = 31  # points whose median is the level before a point
+_BEFORE = 9  # points whose median is the level before a point, or after it
 _ENOUGH = 8  # points below which nothing is judged
-_RISE = math.log(1.15)  # that a loss has to rise above its best: a restarted schedule or harder data lifts it by less
+_RISE = math.log(1.3)  # that a loss has to rise above its best: a restarted schedule or harder data lifts it by less
+_JUMP = math.log(1.8)  # that one point has to lie above its neighbours
 _KNOWN_CHANCE = (2, 3, 4, 5, 10, 20, 50, 100, 200, 256, 1000, 21843, 32000, 50257, 50304, 128256, 151936)  # classes
 
 
@@ -93,12 +94,6 @@ def _scaled(points: Points) -> list[float]:
     return [value / size for value in values]
 
 
-def _jumps(values: list[float], width: int = _BEFORE) -> list[float]:
-    """How far each point lies above the median of those before it."""
-    first = min(4, len(values) - 1)
-    return [0.0] * first + [values[n] - _middle(values[max(0, n - width) : n]) for n in range(first, len(values))]
-
-
 def _noise(values: list[float]) -> float:
     """Of one point, apart from any trend; a value that is shown again is no new one."""
     steps = [after - before for before, after in pairwise(values) if after != before]
@@ -151,7 +146,8 @@ def diverged(run: Curves) -> Iterator[Finding]:
         rise < 0.5 * (first - best) and _falls(values[-len(since) * width :])
     )
     back = back and not (rise > 1.5 * needed and _is_settled(values[best_at * width :], rise))
-    if rise > needed and lasting and not back and _worth(points, best_at * width):
+    raw = [value for _, value in points]
+    if rise > needed and lasting and not back and _matters(raw, _middle(raw[-3:]) - min(raw)):
         x = points[min(len(points) - 1, best_at * width + width // 2)][0]
         level = min(value for _, value in points[best_at * width : best_at * width + 2 * width])
         strength = rise / wobble
@@ -167,11 +163,10 @@ def _order(values: list[float]) -> float:
     return sum(pairs) / max(1, len(pairs))
 
 
-def _worth(points: Points, best_at: int) -> bool:
-    """Not a loss that had come down to nothing and flickers there: of what it had gained, a tenth is lost again."""
-    values = [value for _, value in points]
-    first, best, now = max(values[: max(3, len(values) // 20)]), min(values[best_at:]), _middle(values[-3:])
-    return now - best > 0.1 * (first - best)
+def _matters(values: list[float], above: float) -> bool:
+    """Not the flicker of a loss that has come down to nothing, nor of its last printed digit."""
+    steps = [abs(after - before) for before, after in pairwise(values) if after != before]
+    return above > max(4 * min(steps, default=0.0), 0.04 * (max(values[:_ENOUGH]) - min(values)))
 
 
 def _lr_rose(rates: Points, since: float, until: float = math.inf) -> bool:
@@ -199,71 +194,59 @@ def _is_settled(values: list[float], rise: float) -> bool:
     return half >= 4 and _middle(rest[:half]) - _middle(rest[half:]) < max(0.1 * rise, 2 * mad(rest) / math.sqrt(half))
 
 
-def _unstable(run: Curves) -> Finding | None:
-    """Jumps that recur, or one that is not made good a long time after it."""
-    points, name = run.loss, run.name("loss")
-    values = _scaled(points)
-    jumps = _jumps(values, _ENOUGH + 1)
-    steps = sorted(abs(after - before) for before, after in pairwise(values) if after != before) or [0.0]
-    spread = max(steps[len(steps) // 4] / 0.32, 1e-3)  # of a normal noise; a quarter, because jumps may be frequent
-    starts: list[int] = []
-    middling, last = 0, -_ENOUGH
-    for n, jump in enumerate(jumps):
-        tall = jump > max(math.log(1.5), 5 * spread)
-        back = n - last > 3 and max(jumps[last + 1 : n]) < 3 * spread if last >= 0 else True
-        if (back or n - last >= _ENOUGH) and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0]):
-            starts += [n] if tall else []
-            middling += 3 * spread < jump <= 5 * spread
-        last = n if tall else last
-    if not starts or middling > len(starts):  # noise with heavy tails makes more jumps of middling size
-        return None
-    place, since = starts[-1], len(points) - starts[-1]
-    level, width = values[place] - jumps[place], max(_ENOUGH, since // 10)
-    lost = _middle(values[-width:]) - level
-    gaps = [after - before for before, after in pairwise(starts)]
-    if len(starts) >= 3 and since < (2 * max(gaps) if len(starts) > 3 else 0.1 * len(points)):  # else it got over them
-        message = f"{name} jumped {len(starts)} times, last to {_show(*points[place])}: the training is not stable"
-    elif since > max(20, 0.25 * len(points)) and lost > max(0.2, 2 * spread):
-        above = f"{since} points later it is still {math.expm1(lost):.0%} above the level before"
-        message = f"{name} jumped to {_show(*points[place])}, and {above}"
-    else:
-        return None
-    fix = "look at the batches and the gradient norm there; clip it, or lower the learning rate"
-    evidence = "jumps to " + ", ".join(_show(*points[n]) for n in starts[-4:])
-    return Finding("spike", "warn", message, where=name, evidence=evidence, fix=fix, sure=0.85)
-
-
 def spike(run: Curves) -> Iterator[Finding]:
-    """Jumps that recur; else the newest one: far beyond the noise before it, and either seen twice or overwhelming."""
-    recent, name = run.loss[-256:], run.name("loss")
-    if len(recent) < 2 * _ENOUGH:
+    """Jumps above what was before and what came after, by a factor that neither noise nor its tail explains."""
+    points, name = run.loss, run.name("loss")
+    if len(points) < 2 * _ENOUGH or run.adversarial:
         return
-    if not run.adversarial and (found := _unstable(run)):
-        yield found
+    values = _scaled(points)
+    raw = [value for _, value in points]
+    if min(raw) <= 0 and 2 * mad(values) > abs(_middle(values)):
+        return  # around zero there is no level to be a factor of
+    heights = _heights(values)
+    spread = max(_noise(values), 1e-3)
+    needed = max(_JUMP, 7 * spread)
+    events = _events(heights, needed)
+    events = [n for n in events if n + 2 < len(values)]  # one point at the end may be anything
+    tall = [n for n in events if heights[n] > needed and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0])]
+    # a heavy tail has many jumps that are almost as tall
+    usual = _middle([heights[n] for n in tall]) if tall else 0.0
+    tall = tall if len(_events(heights, 0.4 * usual)) <= 2 * len(tall) else []
+    if not any(_matters(raw, raw[n] - _middle(raw[max(0, n - _BEFORE) : n])) for n in tall):
         return
-    values = _scaled(recent)
-    jumps = _jumps(values)
-    rough = 6 * mad(jumps[4:])
-    for place in range(len(values) - 1, max(_ENOUGH, len(values) - 100), -1):
-        before = jumps[max(4, place - 128) : place]
-        if jumps[place] <= rough or len(before) < _ENOUGH:
+    last = tall[-1]
+    times = f"{len(tall)} times, last" if len(tall) > 1 else "once,"
+    message = f"{name} jumped {times} to {_show(*points[last])}, {heights[last] / spread:.0f} times its noise"
+    fix = "look at the batches and the gradient norm there; if it repeats, clip or lower the learning rate"
+    evidence = "jumps to " + ", ".join(_show(*points[n]) for n in tall[-4:])
+    yield Finding("spike", "warn", message, where=name, evidence=evidence, fix=fix, sure=_sure(heights[last], needed))
+
+
+def _heights(values: list[float]) -> list[float]:
+    """How far each point lies above the level before it, and above what the curve came back to after it."""
+    heights = [0.0] * min(4, len(values))
+    for n in range(4, len(values)):
+        heights.append(values[n] - _middle(values[max(0, n - _BEFORE) : n]))
+    lowest = math.inf
+    for n in range(len(values) - 5, 3, -1):
+        lowest = min(lowest, _middle(values[n + 1 : n + 1 + _BEFORE]))
+        heights[n] = min(heights[n], values[n] - lowest)
+    return heights
+
+
+def _events(heights: list[float], least: float) -> list[int]:
+    """The highest point of each stretch that is higher than `least`."""
+    events: list[int] = []
+    last = -_ENOUGH
+    for n, height in enumerate(heights):
+        if height <= least:
             continue
-        spread = max(mad(before), 1e-3)
-        height = jumps[place] / spread
-        usual = max(8.0, 1.5 * max(before) / spread)  # a curve with heavy tails has jumped before
-        again = place + 1 < len(values) and jumps[place + 1] / spread > 4
-        if not (jumps[place] > _RISE and height > max(usual, 10) and (again or height > 3 * usual)):
-            continue
-        after, level = values[place + 1 :], values[place] - jumps[place]
-        back = len(after) >= 5 and (_middle(after[-5:]) < level + max(4 * spread, 0.5 * jumps[place]) or _falls(after))
-        top = max(recent[place:], key=lambda point: point[1]) if back else recent[place]
-        state = "and came back" if back else "and is not back yet"
-        severity = "info" if back or run.adversarial or len(after) < 2 else "warn"
-        message = f"{name} jumped to {_show(*top)}, {height:.0f} times its noise, {state}"
-        fix = "look at the batch and the gradient norm there; if it repeats, clip or lower the learning rate"
-        evidence = f"noise before it: {spread:.1%}"
-        yield Finding("spike", severity, message, where=name, evidence=evidence, fix=fix, sure=_sure(height, usual))
-        return
+        if n - last < _ENOUGH // 2:
+            events[-1] = max(events[-1], n, key=heights.__getitem__)
+        else:
+            events.append(n)
+        last = n
+    return events
 
 
 def plateau(run: Curves) -> Iterator[Finding]:
@@ -272,8 +255,7 @@ def plateau(run: Curves) -> Iterator[Finding]:
     rates = [value for _, value in run.lr]
     warming = len(rates) >= 4 and rates[-1] > 1.02 * rates[-max(2, len(rates) // 5)] and rates[-1] >= max(rates)
     enough = 2 * _ENOUGH if (run.share_done or 0.0) > 0.3 else 3 * _ENOUGH
-    # a log that begins late in a run does not show where its loss began
-    if len(points) < enough or run.adversarial or warming or points[0][0] > 0.5 * points[-1][0]:
+    if len(points) < enough or run.adversarial or warming:
         return
     values = [value for _, value in points]
     distinct = values[:1] + [after for before, after in pairwise(values) if after != before]
@@ -291,6 +273,7 @@ def plateau(run: Curves) -> Iterator[Finding]:
     # at chance for most of the run, where the first steps were above it and nothing that it scores says otherwise
     scores = [value for _, value in run.accuracy]
     scored = len(scores) >= 4 and max(scores[-3:]) > 1.5 * max(scores[0], 1e-9)
+    stuck = chance < 0.02 and not scored and _never_gains([-value for value in values])
     chance = math.inf if scored or max(values[:3]) > 1.3 * newest or _noise(values) > 0.03 * size else chance
     never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
     checks = list(dict.fromkeys(value for _, value in run.val_loss))
@@ -299,13 +282,21 @@ def plateau(run: Curves) -> Iterator[Finding]:
     metric = known(run.name("accuracy"))
     good = _middle(scores[-5:]) / (100 if max(scores) > 1 else 1) if scores and metric and metric.share else 0.0
     learns = learns or good > 0.75 or any(_fell(other) for other in run.losses.values())
-    if never and flat and not learns:
+    # a log that begins late in a run does not show where its loss began
+    late = points[0][0] > 0.5 * points[-1][0]
+    if (stuck or (never and flat and not late)) and not learns:
         told = f"{start:.4g} at the start, {newest:.4g} now, noise {noise:.2g}"
         hint = ", as good as guessing" if chance < 0.01 else ""
         fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
         message = f"{name} does not fall{hint} ({told})"
         yield Finding("plateau", "warn", message, where=name, evidence=f"{len(points)} points", fix=fix, sure=0.85)
-    elif flat and len(points) >= 60 and (run.share_done or 0.0) < 0.85 and not (rates and rates[-1] < 0.2 * max(rates)):
+    elif (
+        flat
+        and not late
+        and len(points) >= 60
+        and (run.share_done or 0.0) < 0.85
+        and not (rates and rates[-1] < 0.2 * max(rates))
+    ):
         message = f"{name} no longer improves ({middle:.4g} in the middle, {newest:.4g} now, noise {noise:.2g})"
         yield Finding("plateau", "info", message, where=name, evidence=f"{len(points)} points", sure=0.6)
 
@@ -329,20 +320,28 @@ def no_score(run: Curves) -> Iterator[Finding]:
     message = ""
     if len(scores) >= 2 * _ENOUGH and not any(scores):
         message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
-    elif len(rewards) >= 3 * _ENOUGH:
-        levels, noise = _levels(rewards, len(rewards) // 8), _noise(rewards)
-        low, high = min(levels[1:]), max(levels[1:])
-        learned_at_once = levels[-1] - _middle(rewards[:3]) > 2 * noise or levels[0] < low - 2 * (high - low)
-        still = max(levels) - levels[0] < 1.5 * noise and abs(levels[-1] - levels[0]) < 0.75 * noise
-        # noise with a memory wanders, and is now where it was
-        wanders = _order(levels) < 0.2 and max(levels[-3:]) <= max(levels[:3])
-        if ((still and len(rewards) >= 5 * _ENOUGH and _order(levels) < 0.7) or wanders) and not learned_at_once:
-            message = f"{run.name('reward')} does not rise: {levels[0]:.4g} at first, {levels[-1]:.4g} now"
+    elif (goal := rewards or ([] if run.loss else scores)) and _never_gains(goal):
+        name = run.name("reward" if rewards else "accuracy")
+        message = f"{name} does not rise: {_middle(goal[:_ENOUGH]):.4g} at first, {_middle(goal[-_ENOUGH:]):.4g} now"
     if message:
         fix = "evaluate by hand what it puts out; check labels, the reward's sign and the learning rate"
         yield Finding(
             "plateau", "warn", message, where=run.name("accuracy" if any(rewards) else "reward"), fix=fix, sure=0.8
         )
+
+
+def _never_gains(values: list[float]) -> bool:
+    """Neither now nor in between better than at first, by more than the noise of a stretch of it."""
+    if len(values) < 3 * _ENOUGH:
+        return False
+    width = len(values) // 10 if len(values) >= 10 * _ENOUGH else len(values) // 6
+    levels = [sum(values[n : n + width]) / width for n in range(len(values) % width, len(values), width)]
+    spread = mad([value - levels[min(n // width, len(levels) - 1)] for n, value in enumerate(values)])
+    # noise with a memory: levels differ by more than their share of the noise
+    doubt = max(spread / math.sqrt(width), _wobble(levels) / math.sqrt(2))
+    now, first = sum(levels[-3:]) / 3, levels[0]
+    at_once = now - _middle(values[:3]) > 3 * spread
+    return now - first < 2.5 * doubt and max(levels) - first < 5 * doubt and not at_once and _order(levels) < 0.5
 
 
 def overfit(run: Curves) -> Iterator[Finding]:
@@ -365,7 +364,13 @@ def overfit(run: Curves) -> Iterator[Finding]:
         survived = max((value - min(values[: n + 1]) for n, value in enumerate(values[: best_at + 1])), default=0.0)
         needed = max(least, 3 * spread, 1.3 * survived)
         rising = _order(_levels(values[best_at:], max(1, since // 12))) > 0.4
-        if since < max(3, 0.15 * len(values)) or rise <= needed or not rising or values[-1] <= values[best_at]:
+        if (
+            _got_harder(run.loss, points[best_at][0])
+            or since < max(3, 0.15 * len(values))
+            or rise <= needed
+            or not rising
+            or values[-1] <= values[best_at]
+        ):
             continue
         name, (x, best), (last, now) = run.name(role), points[best_at], points[-1]
         message = f"{name} was best with {_show(x, abs(best))} and got worse in the {since} evaluations since"
@@ -373,6 +378,12 @@ def overfit(run: Curves) -> Iterator[Finding]:
         sure = _sure(rise, needed)
         yield Finding("overfit", "warn", f"{message}: overfitting", where=name, evidence=evidence, fix=fix, sure=sure)
         return
+
+
+def _got_harder(points: Points, since: float) -> bool:
+    """The training loss is higher, too, than it was then: other data, or a divergence, and no overfitting."""
+    before, after = ([value for x, value in points if (x <= since) == then] for then in (True, False))
+    return len(before) >= 4 and len(after) >= 4 and _middle(after[-_ENOUGH:]) > 1.1 * abs(_middle(before[-_ENOUGH:]))
 
 
 # -- what stands beside it

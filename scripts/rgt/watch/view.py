@@ -256,14 +256,13 @@ def not_a_number(view: View) -> Iterator[Finding]:
 
 
 def problems(view: View) -> Iterator[Finding]:
-    """A repeated OOM counts although each was survived: the next one may come in the save."""
     fatal = any(row.code != "crash" and not row.recovered for row in view.problems)
     newest = {row.code: row for row in view.problems}
     for code, row in newest.items():
         if code == "crash" and fatal:
             continue
         count = view.counts.get(code, 1)
-        severity = "error" if not row.recovered else "warn" if code == "oom" and count > 1 else "info"
+        severity = "info" if row.recovered else "error"
         times = f" {count} times" if count > 1 else ""
         after = "; training went on after it" if row.recovered else ""
         message = f"{SENTENCES[code]}{times}{after}"

@@ -105,7 +105,7 @@ def _read_torch(found: dict[str, Window]) -> Layout:
             storage, tensor = tensors[_key(node.id)]
             contents.views.append((storage, replace(tensor, name=name)))
         else:
-            layout.problem("malformed", "error", "is a tensor that the file does not hold", where=name[:200])
+            layout.error("malformed", "is a tensor that the file does not hold", name)
     torch_files.place(layout, contents, places, False)
     return layout
 
@@ -148,8 +148,7 @@ def read_parts(window: Window, members: list[Member], add_part: AddPart) -> Layo
             add_part(layout, member.name, window.part(member.data, member.packed))
     if not layout.tensors and not layout.problems:
         shown = ", ".join(member.name for member in members[:5])
-        message = f"a zip of {len(members)} other files, without data.pkl"
-        raise Broken("not-a-checkpoint", message, evidence=shown[:200])
+        raise Broken("not-a-checkpoint", f"a zip of {len(members)} other files, without data.pkl", evidence=shown[:200])
     return layout
 
 
@@ -158,27 +157,14 @@ def _add_exported(window: Window, config: Member, members: list[Member], layout:
     folder, places = config.name.rpartition("/")[0], {member.name: member for member in members}
     try:
         rows: dict[str, Any] = json.loads(member_window(window, config, _MAX_JSON).head(_MAX_JSON))["config"]
-        described = {
-            name: (str(row.get("path_name")), row.get("tensor_meta"), bool(row.get("use_pickle")))
-            for name, row in rows.items()
-        }
-        shapes = {
-            name: (int(meta["dtype"]), tuple(int(size.get("as_int") or 0) for size in meta["sizes"]))
-            for name, (_, meta, pickled) in described.items()
-            if meta and not pickled
-        }
+        for name, row in rows.items():
+            member, meta = places.get(f"{folder}/{row.get('path_name')}"), row.get("tensor_meta")
+            if member is None:
+                layout.error("missing", f"its file {str(row.get('path_name'))[:100]} is not in the zip", name)
+            elif meta and not row.get("use_pickle") and member.method == STORED:
+                shape = tuple(int(size.get("as_int") or 0) for size in meta["sizes"])
+                dtype = DTYPES.get(_EXPORTED.get(int(meta["dtype"]), ""))
+                if dtype and math.prod(shape) * dtype.size >= member.size:  # less: a view
+                    layout.add_values(name, dtype, shape, window.start + member.data, member.size, "weight")
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise Broken("malformed", f"{config.name[:100]} does not describe tensors") from None
-    for name, (path, _, _) in described.items():
-        member = places.get(f"{folder}/{path}")
-        if member is None:
-            layout.problem("missing", "error", f"its file {path[:100]} is not in the zip", where=name[:200])
-        elif name in shapes and member.method == STORED:
-            kind, shape = shapes[name]
-            dtype = DTYPES.get(_EXPORTED.get(kind, ""))
-            wanted = math.prod(shape) * dtype.size if dtype else 0
-            if dtype and wanted == member.size:
-                layout.tensors.append(Tensor(name, dtype, shape, window.start + member.data))
-            elif wanted > member.size:
-                message = f"needs {wanted} bytes and has {member.size}"
-                layout.problem("bounds", "error", message, where=name[:200])

@@ -6,7 +6,6 @@ Here every offset, size and name is checked before anything uses it.
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import struct
@@ -14,7 +13,6 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rgt.checkpoint.layout import Broken, Layout, Member, Problem
 
@@ -87,56 +85,51 @@ def in_memory(data: bytes) -> Window:
     return Window(-1, 0, len(data), memory=data)
 
 
-class Cursor(io.BufferedReader):
-    """A Window as the file object that pickletools reads from; ends at `limit`, so no argument can be longer."""
+class Cursor:
+    """A Window read forward through a buffer, at most `limit` bytes: a claim of an exabyte must not allocate one."""
+
+    what = "pickle"
 
     def __init__(self, window: Window, position: int, limit: int) -> None:
-        self._source = _Source(window, position, min(window.length, position + limit))
-        self._most = max(self._source.end - position, 0)
-        super().__init__(self._source, _CHUNK)
+        self.window, self.end = window, min(window.length, position + limit)
+        self.data, self._start, self.at = b"", position, 0  # the buffer, its place in the window, what of it was read
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Like a file: fewer bytes at the end. A claim of an exabyte must not allocate one."""
-        return super().read(min(size or 0, self._most))
+    def tell(self) -> int:
+        return self._start + self.at
+
+    def ahead(self, size: int) -> bytes:
+        """The buffer, with so many bytes behind `at`; fewer only at the end."""
+        if len(self.data) - self.at < size:
+            self._start, self.at = self.tell(), 0
+            self.data = self.window.read(self._start, min(max(size, _CHUNK), max(self.end - self._start, 0)))
+        return self.data
+
+    def _check(self, size: int, end: int) -> None:
+        if size < 0 or size > end - self.tell():
+            code = "malformed" if size < 0 else "truncated" if end == self.window.length else "bounds"
+            there = f"but only {end - self.tell()} remain"
+            raise Broken(code, f"not a whole {self.what}: expected {size} bytes at byte {self.tell()}, {there}")
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes, or Broken."""
+        self._check(size, self.end)
+        data = self.ahead(size)
+        self.at += size
+        return data[self.at - size : self.at]
+
+    def readline(self) -> bytes:
+        """Without its end when there is none."""
+        size = _CHUNK
+        while (behind := self.ahead(size).find(b"\n", self.at) + 1) == 0 and size < self.end - self.tell():
+            size *= 2
+        return self.read((behind or len(self.data)) - self.at)
 
     def take(self, size: int) -> Window:
         """The next bytes, left where they are; they do not count against the limit."""
-        window, at = self._source.window, self.tell()
-        if size > window.length - at:
-            raise Broken("truncated", f"not a whole pickle: {size} bytes are wanted, {window.length - at} are there")
-        self._source.end = min(window.length, self._source.end + size)
-        self.seek(at + size)
-        return window.part(at, size)
-
-    def verdict(self) -> str:
-        """Why reading failed here: the file ended, our limit was met, or what is written makes no sense."""
-        if self._source.at < self._source.end:
-            return "malformed"
-        return "truncated" if self._source.end == self._source.window.length else "bounds"
-
-
-class _Source(io.RawIOBase):
-    def __init__(self, window: Window, at: int, end: int) -> None:
-        self.window, self.at, self.end = window, at, end
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self.at = offset + (self.at if whence == 1 else 0)
-        return self.at
-
-    def tell(self) -> int:
-        return self.at
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.window.read(self.at, min(len(buffer), self.end - self.at))
-        buffer[: len(data)] = data
-        self.at += len(data)
-        return len(data)
+        self._check(size, self.window.length)
+        at, self.end = self.tell(), min(self.window.length, self.end + size)
+        self.data, self._start, self.at = b"", at + size, 0
+        return self.window.part(at, size)
 
 
 # -- a zip's directory
@@ -202,8 +195,7 @@ def _find_directory(window: Window) -> tuple[int, int, int]:
         if disk or disk_of_directory or on_disk != count:
             raise Broken("malformed", "the zip is one of several disks, which no checkpoint is")
     if end - size < 0 or offset != end - size:
-        message = f"the zip's directory should be at byte {offset} and is at {end - size}"
-        raise Broken("bounds", message, fix=_SHIFTED)
+        raise Broken("bounds", f"the zip's directory should be at byte {offset} and is at {end - size}", fix=_SHIFTED)
     return offset, size, count
 
 

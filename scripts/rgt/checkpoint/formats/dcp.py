@@ -13,7 +13,7 @@ from rgt.checkpoint.formats import pickles, readers
 from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.formats.pickles import Call, Global
 from rgt.checkpoint.formats.torch_files import is_count, keys, numbers
-from rgt.checkpoint.layout import DTYPES, MAX_PROBLEMS, Broken, Layout, Problem
+from rgt.checkpoint.layout import DTYPES, Broken, Layout, Problem
 
 _OWN = "torch.distributed.checkpoint."
 _CLASSES = """
@@ -39,12 +39,7 @@ class Metadata:
     files: dict[str, list[Item]] = field(default_factory=dict)
     shapes: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # dtype and whole shape of each tensor
     chunks: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)  # names in its pickle that are not known
-
-    def missing(self, name: str, message: str) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(Problem("missing", "error", message, name[:200]))
+    layout: Layout = field(default_factory=lambda: Layout("distcp"))  # its problems, and the names in its pickle
 
 
 def read_metadata(path: Path) -> Metadata:
@@ -57,19 +52,21 @@ def read_metadata(path: Path) -> Metadata:
         pickle = pickles.read(Cursor(window, 0, pickles.MAX_PICKLE))
     finally:
         os.close(descriptor)
-    found, layout = Metadata(), Layout("distcp")
+    found = Metadata()
+    layout = found.layout
     pickles.judge(pickle, layout)
     layout.refused += [name for name in pickle.globals if name.startswith(_OWN) and name[len(_OWN) :] not in _CLASSES]
     if pickle.end != window.length:
-        layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
-    found.problems, found.refused = layout.problems, layout.refused
+        layout.error("trailing", f"{window.length - pickle.end} bytes follow the end of the pickle")
     entries = keys(pickle.root)
     described, stored = keys(entries.get("state_dict_metadata")), keys(entries.get("storage_data"))
     if not described or not stored:
         raise Broken("malformed", "not the metadata of a checkpoint: it lists no tensors")
     planned = keys(entries.get("planner_data"))
-    if planned and any(not _is_path(path, name) for name, path in planned.items()):
-        raise Broken("malformed", "the metadata's paths into the state are not those of its names")
+    for name, path in planned.items():  # ("model", "layers", 0, "weight") of model.layers.0.weight
+        parts = path if isinstance(path, tuple) and all(isinstance(part, (str, int)) for part in path) else ()
+        if ".".join(map(str, parts)) != name:
+            raise Broken("malformed", "the metadata's paths into the state are not those of its names")
     for name, entry in described.items():
         _describe(found, name, entry)
     if pickle.keys - {f"{_OWN}metadata.MetadataIndex"}:  # of torch's classes there it alone can be hashed
@@ -96,10 +93,10 @@ def _describe(found: Metadata, name: Any, entry: Any) -> None:
         properties, chunks = fields.get("properties"), fields.get("chunks")
         state = properties.state if isinstance(properties, Call) else None
         if isinstance(state, tuple) and not _are_properties(state):
-            raise Broken("malformed", "the metadata gives it other properties than a tensor has", where=name[:200])
+            raise Broken("malformed", "the metadata gives it other properties than a tensor has", where=name)
         dtype = state[0] if isinstance(state, tuple) and state else keys(properties).get("dtype")
         if not isinstance(dtype, Global) or dtype.module != "torch" or dtype.name not in DTYPES:
-            raise Broken("malformed", "the metadata gives it a dtype that is not known", where=name[:200])
+            raise Broken("malformed", "the metadata gives it a dtype that is not known", where=name)
         found.shapes[name] = dtype.name, numbers(fields.get("size"))
         for part in map(keys, chunks if isinstance(chunks, list) else ()):
             found.chunks[name, numbers(part.get("offsets"))] = numbers(part.get("sizes"))
@@ -114,12 +111,6 @@ def _are_properties(state: tuple[Any, ...]) -> bool:
     return flags and known and state[3].arguments in ((0,), (1,), (2,))
 
 
-def _is_path(path: Any, name: Any) -> bool:
-    """("model", "layers", 0, "weight") of model.layers.0.weight"""
-    parts = path if isinstance(path, tuple) else ()
-    return all(isinstance(part, (str, int)) for part in parts) and ".".join(map(str, parts)) == name
-
-
 def _check_chunks(found: Metadata) -> None:
     """Every tensor is there as a whole: its chunks are stored and their sizes add up."""
     stored = {(item.name, item.index) for items in found.files.values() for item in items}
@@ -127,10 +118,11 @@ def _check_chunks(found: Metadata) -> None:
     for (name, index), sizes in found.chunks.items():
         sums[name] = sums.get(name, 0) + math.prod(sizes)
         if (name, index) not in stored:
-            found.missing(name, f"its chunk at {list(index)[:8]} is stored in no file")
+            found.layout.error("missing", f"its chunk at {list(index)[:8]} is stored in no file", name)
     for name, (_, shape) in found.shapes.items():
         if sums.get(name, 0) != math.prod(shape):
-            found.missing(name, f"its chunks hold {sums.get(name, 0)} values, its shape needs {math.prod(shape)}")
+            message = f"its chunks hold {sums.get(name, 0)} values, its shape needs {math.prod(shape)}"
+            found.layout.error("missing", message, name)
 
 
 def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
@@ -138,41 +130,33 @@ def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
     layout = Layout("distcp")
     end = 0
     for item in sorted(items, key=lambda item: item.offset):
-        where = item.name[:200]
         if item.offset < end:
-            layout.problem("overlap", "error", f"shares {end - item.offset} bytes with another item", where=where)
+            layout.error("overlap", f"shares {end - item.offset} bytes with another item", item.name)
             continue
         end = item.offset + item.length
         if item.transformed:
-            layout.problem("unjudged", "info", "is stored transformed; its values are not judged", where=where)
+            layout.problem("unjudged", "info", "is stored transformed; its values are not judged", item.name)
             continue
-        try:
+        with layout.part(item.name):
             if end > window.length:
                 message = f"should be at bytes {item.offset} to {end}, the file has {window.length}"
                 raise Broken("truncated", message, fix="the file was cut off; copy it again")
-            _merge(layout, item, readers.read(window.part(item.offset, item.length), item.name), metadata)
-        except Broken as broken:
-            broken.problem.where = where
-            layout.add(broken.problem)
+            blob = readers.read(window.part(item.offset, item.length), item.name)
+            readers.merge(layout, item.name, blob)
+            if not blob.tensors:
+                layout.facts.setdefault("values", {})[item.name] = blob.root
+            elif item.index is not None and (item.name, item.index) in metadata.chunks:
+                tensor, sizes = blob.tensors[0], metadata.chunks[item.name, item.index]
+                dtype, _ = metadata.shapes.get(item.name, (tensor.dtype.name, ()))
+                if tensor.shape != sizes:
+                    message = f"has shape {list(tensor.shape)[:8]}, the metadata says {list(sizes)[:8]}"
+                    layout.error("shape", message, item.name)
+                if tensor.dtype.name != dtype:
+                    layout.error("dtype", f"is {tensor.dtype.name}, the metadata says {dtype}", item.name)
     if end < window.length:
-        layout.problem("trailing", "error", f"{window.length - end} bytes follow the last item")
+        layout.error("trailing", f"{window.length - end} bytes follow the last item")
     layout.assign_roles()
     return layout
-
-
-def _merge(layout: Layout, item: Item, blob: Layout, metadata: Metadata) -> None:
-    readers.merge(layout, item.name, blob)
-    if not blob.tensors:
-        layout.facts.setdefault("values", {})[item.name] = blob.root
-    elif item.index is not None and (item.name, item.index) in metadata.chunks:
-        tensor, sizes = blob.tensors[0], metadata.chunks[item.name, item.index]
-        dtype = metadata.shapes.get(item.name, ("", ()))[0]
-        if tensor.shape != sizes:
-            message = f"has shape {list(tensor.shape)[:8]}, the metadata says {list(sizes)[:8]}"
-            layout.problem("shape", "error", message, where=item.name[:200])
-        if dtype in DTYPES and tensor.dtype.name != dtype:
-            message = f"is {tensor.dtype.name}, the metadata says {dtype}"
-            layout.problem("dtype", "error", message, where=item.name[:200])
 
 
 def lost_files(directory: Path, metadata: Metadata) -> Iterator[tuple[Path, Problem]]:

@@ -1,4 +1,4 @@
-"""Model files of other libraries: GGUF, ONNX, flax' msgpack and TFLite. What is not judged by value is said."""
+"""Model files of other libraries: GGUF, ONNX and flax' msgpack. What is not judged by value is said."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.layout import DTYPES, Broken, Dtype, Layout, Tensor
 
-GGUF, TFLITE = b"GGUF", b"TFL3"  # the last at byte 4
+GGUF = b"GGUF"
 _CUT = "the file was cut off; copy it again"
 
 
@@ -28,27 +28,20 @@ _BLOCKS |= {17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256,
 _BLOCKS |= {29: (256, 56), 34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36), 41: (128, 18)}
 
 
-class _Header:
-    def __init__(self, window: Window) -> None:
-        self.file = Cursor(window, 4, _MAX_HEADER)
+class _Header(Cursor):
+    what = "header"
 
-    def take(self, size: int) -> bytes:
-        data = self.file.read(size) if size else b""
-        if len(data) != size:
-            raise Broken(self.file.verdict(), "the header ends in the middle")
-        return data
-
-    def number(self, code: str) -> int:
-        return int(struct.unpack(f"<{code}", self.take(struct.calcsize(code)))[0])
+    def number(self, code: str = "Q") -> int:
+        return int(struct.unpack(f"<{code}", self.read(struct.calcsize(code)))[0])
 
     def count(self) -> int:
-        count = self.number("Q")
+        count = self.number()
         if count > _MAX_COUNT:
             raise Broken("bounds", f"the header counts {count}; at most {_MAX_COUNT} are read")
         return count
 
     def text(self) -> str:
-        return self.take(self.count()).decode("utf-8", "replace")
+        return self.read(self.count()).decode("utf-8", "replace")
 
     def value(self, kind: int) -> bytes:
         """The bytes of a scalar; strings and lists are passed over."""
@@ -57,17 +50,17 @@ class _Header:
         elif kind == _ARRAY:
             inner, count = self.number("I"), self.count()
             if inner in _SCALARS:
-                self.take(count * _SCALARS[inner])
+                self.read(count * _SCALARS[inner])
             else:
                 for _ in range(count):
                     self.value(inner)
         elif kind not in _SCALARS:
             raise Broken("malformed", f"the header has a value of unknown type {kind}")
-        return self.take(_SCALARS.get(kind, 0))
+        return self.read(_SCALARS.get(kind, 0))
 
 
 def read_gguf(window: Window) -> Layout:
-    header, layout, table = _Header(window), Layout("gguf"), []
+    header, layout, table = _Header(window, 4, _MAX_HEADER), Layout("gguf"), []
     version = header.number("I")
     if version not in (2, 3):
         raise Broken("malformed", f"GGUF version {version}; 2 and 3 are known")
@@ -80,22 +73,19 @@ def read_gguf(window: Window) -> Layout:
     for _ in range(tensors):
         name, rank = header.text(), header.number("I")
         if rank > 8:
-            raise Broken("malformed", f"a tensor has {rank} axes", where=name[:200])
-        shape = tuple(header.number("Q") for _ in range(rank))[::-1]
-        table.append((name, shape, header.number("I"), header.number("Q")))
-    begin = -(-header.file.tell() // alignment) * alignment
+            raise Broken("malformed", f"a tensor has {rank} axes", where=name)
+        shape = tuple(header.number() for _ in range(rank))[::-1]
+        table.append((name, shape, header.number("I"), header.number()))
+    begin = -(-header.tell() // alignment) * alignment
     for name, shape, kind, offset in table:
         values, size = _BLOCKS.get(kind, (1, 0))
         dtype = DTYPES[_PLAIN[kind]] if kind in _PLAIN else Dtype(f"ggml-{kind}", size, "opaque")
         length = math.prod(shape) // values * dtype.size
         behind = begin + offset + length - window.length
         if not dtype.size or math.prod(shape) % values:
-            message = f"its type {kind} is not known, or does not fit its shape"
-            layout.problem("malformed", "error", message, where=name[:200])
+            layout.error("malformed", f"its type {kind} is not known, or does not fit its shape", name)
         elif behind > 0:
-            layout.problem(
-                "truncated", "error", f"ends {behind} bytes behind the end of the file", name[:200], fix=_CUT
-            )
+            layout.error("truncated", f"ends {behind} bytes behind the end of the file", name, fix=_CUT)
         else:
             shape = shape if values == 1 else (length // dtype.size,)
             layout.tensors.append(Tensor(name, dtype, shape, window.start + begin + offset))
@@ -191,22 +181,17 @@ class _Protobuf:
                 parts[number] = value
         kind, typed = parts.get(2, 0), any(number in parts for number in _LISTS)
         name = (self.text(*parts[8]) if 8 in parts else "") or f"tensor {begin}"
-        dtype, raw = (
-            DTYPES.get(dict(enumerate(_ONNX_TYPES)).get(kind, "")),
-            parts.get(9) or (parts.get(4) if kind == 1 else None),
-        )
+        raw = parts.get(9) or (parts.get(4) if kind == 1 else None)
+        dtype = DTYPES.get(_ONNX_TYPES[kind] if kind < len(_ONNX_TYPES) else "")
         self.lists += typed and not raw
         if external:
             place = external.get("location", ""), external.get("offset", "0"), external.get("length", "0")
             self.layout.facts["external"].append(place)
-        elif raw and dtype and math.prod(shape) * dtype.size == raw[1]:
-            role = "weight" if math.prod(shape) > 1 else "other"  # a number of the program, such as a limit
-            self.layout.tensors.append(Tensor(name, dtype, tuple(shape), self.window.start + raw[0], role=role))
         elif raw and dtype:
-            message = f"needs {math.prod(shape) * dtype.size} bytes and has {raw[1]}"
-            self.layout.problem("bounds", "error", message, where=name[:200])
+            role = "weight" if math.prod(shape) > 1 else "other"  # a number of the program, such as a limit
+            self.layout.add_values(name, dtype, tuple(shape), self.window.start + raw[0], raw[1], role)
         elif not raw and not typed and 0 not in shape and kind:
-            self.layout.problem("missing", "error", "has no values", where=name[:200])
+            self.layout.error("missing", "has no values", name)
 
 
 def read_onnx(window: Window) -> Layout:
@@ -230,58 +215,44 @@ _MAX_NODES, _MAX_DEPTH, _MAX_TEXT = 2_000_000, 100, 1 << 20
 _FLAX = (1, 3)  # its extensions for arrays and scalars
 _NUMBERS = dict(zip(range(0xCA, 0xD4), "fdBHIQbhiq", strict=True))
 # bytes of the length that follows: of bytes, extensions, text, lists and maps
-_SIZED = {
-    code: width for first in (0xC4, 0xC7, 0xD9) for code, width in zip(range(first, first + 3), (1, 2, 4), strict=True)
-}
+_SIZED = dict(zip((0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xD9, 0xDA, 0xDB), (1, 2, 4) * 3, strict=True))
 _SIZED |= {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
-class _Place:
-    """Bytes that stay in the file."""
+class _Msgpack(Cursor):
+    """Bytes and arrays stay in the file: they are Windows of it."""
 
-    def __init__(self, start: int, length: int) -> None:
-        self.start, self.length = start, length
+    what = "msgpack value"
 
-
-class _Msgpack:
     def __init__(self, window: Window, layout: Layout) -> None:
-        self.window, self.layout, self.at, self.nodes = window, layout, 0, 0
-
-    def take(self, size: int) -> bytes:
-        self.at += size
-        return self.window.read(self.at - size, size)
-
-    def place(self, size: int) -> _Place:
-        if self.at + size > self.window.length:
-            raise Broken("truncated", f"{size} bytes at byte {self.at} end behind the end of the file")
-        self.at += size
-        return _Place(self.at - size, size)
+        super().__init__(window, 0, window.length)
+        self.layout, self.nodes = layout, 0
 
     def value(self, name: str, depth: int = 0) -> Any:
         self.nodes += 1
         if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
             raise Broken("bounds", f"more than {_MAX_NODES} values, or nested deeper than {_MAX_DEPTH}")
-        code = self.take(1)[0]
+        code = self.read(1)[0]
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 256
         if code in (0xC0, 0xC2, 0xC3):
             return {0xC0: None, 0xC2: False, 0xC3: True}[code]
         if code in _NUMBERS:
-            return struct.unpack(f">{_NUMBERS[code]}", self.take(struct.calcsize(_NUMBERS[code])))[0]
-        size = int.from_bytes(self.take(_SIZED.get(code, 0)), "big")
+            return struct.unpack(f">{_NUMBERS[code]}", self.read(struct.calcsize(_NUMBERS[code])))[0]
+        size = int.from_bytes(self.read(_SIZED.get(code, 0)), "big")
         if 0x80 <= code <= 0x8F or code in (0xDE, 0xDF):
             return self.mapping(name, size if code > 0x8F else code & 15, depth)
         if 0x90 <= code <= 0x9F or code in (0xDC, 0xDD):
             return [self.value(f"{name}.{n}", depth + 1) for n in range(size if code > 0x9F else code & 15)]
         if 0xA0 <= code <= 0xBF or code in (0xD9, 0xDA, 0xDB):
-            return self.take(min(size if code > 0xBF else code & 31, _MAX_TEXT)).decode("utf-8", "replace")
+            return self.read(min(size if code > 0xBF else code & 31, _MAX_TEXT)).decode("utf-8", "replace")
         if code in (0xC4, 0xC5, 0xC6):
-            return self.place(size)
+            return self.take(size)
         if code in _FIXED or code in (0xC7, 0xC8, 0xC9):
-            kind, place = self.take(1)[0], self.place(_FIXED.get(code, size))
-            return self.array(name, place) if kind in _FLAX else place
-        raise Broken("malformed", f"there is no msgpack value at byte {self.at - 1}")
+            kind, data = self.read(1)[0], self.take(_FIXED.get(code, size))
+            return self.array(name, data) if kind in _FLAX else data
+        raise Broken("malformed", f"there is no msgpack value at byte {self.tell() - 1}")
 
     def mapping(self, name: str, size: int, depth: int) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -292,100 +263,23 @@ class _Msgpack:
             found[key] = self.value(f"{name}.{key}" if name else str(key), depth + 1)
         return found
 
-    def array(self, name: str, place: _Place) -> None:
-        inner = _Msgpack(self.window.part(place.start, place.length), self.layout)
-        parts = inner.value(name)
-        if not isinstance(parts, list) or len(parts) != 3 or not isinstance(parts[2], _Place):
-            raise Broken("malformed", "an array is not described by shape, dtype and bytes", where=name[:200])
-        shape, code, data = parts
-        if isinstance(code, _Place):  # the name of the dtype as bytes
-            code = inner.window.read(code.start, min(code.length, 40)).decode("latin-1")
-        dtype = DTYPES.get(code if isinstance(code, str) else "")
-        counts = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
-        if not dtype or not counts:
-            self.layout.problem("unjudged", "info", f"is an array of {str(code)[:40]}", where=name[:200])
-        elif math.prod(shape) * dtype.size != data.length:
-            message = f"{code} {shape[:8]} needs {math.prod(shape) * dtype.size} bytes, there are {data.length}"
-            self.layout.problem("bounds", "error", message, where=name[:200])
-        else:
-            start = inner.window.start + data.start
-            self.layout.tensors.append(Tensor(name, dtype, tuple(shape), start))
+    def array(self, name: str, data: Window) -> None:
+        match _Msgpack(data, self.layout).value(name):
+            case [list(shape), (str() | Window()) as code, Window() as values]:
+                if isinstance(code, Window):  # the name of the dtype as bytes
+                    code = code.head(40).decode("latin-1")
+                if code in DTYPES and all(isinstance(size, int) and size >= 0 for size in shape):
+                    self.layout.add_values(name, DTYPES[code], tuple(shape), values.start, values.length, "weight")
+                else:
+                    self.layout.problem("unjudged", "info", f"is an array of {code[:40]}", name)
+            case _:
+                raise Broken("malformed", "an array is not described by shape, dtype and bytes", where=name)
 
 
 def read_msgpack(window: Window) -> Layout:
     layout = Layout("msgpack")
     reader = _Msgpack(window, layout)
     layout.root = reader.value("")
-    if reader.at != window.length:
-        layout.problem("trailing", "error", f"{window.length - reader.at} bytes follow the end")
+    if reader.tell() != window.length:
+        layout.error("trailing", f"{window.length - reader.tell()} bytes follow the end")
     return layout
-
-
-# -- TFLite: a flatbuffer; each tensor of a subgraph names a buffer, whose bytes are inside of the file or behind it
-
-_TFLITE_NAMES = (
-    "float32 float16 int32 uint8 int64 - bool int16 complex64 int8 float64 complex128 uint64 - - uint32 uint16"
-)
-_TFLITE_TYPES = dict(enumerate(_TFLITE_NAMES.split()))
-
-
-def read_tflite(window: Window) -> Layout:
-    layout = Layout("tflite")
-    model = window.number(0, 4)
-    buffers = [_buffer(window, table) for table in _tables(window, model, 4)]
-    for number, graph in enumerate(_tables(window, model, 2)):
-        for table in _tables(window, graph, 0):
-            shape_at, name_at, kind_at, buffer_at = (_field(window, table, index) for index in (0, 3, 1, 2))
-            name = f"{number}.{_text(window, name_at)}"
-            index = window.number(buffer_at, 4) if buffer_at else 0
-            if index >= len(buffers):
-                raise Broken("bounds", f"names buffer {index} of {len(buffers)}", where=name[:200])
-            start, length = buffers[index]
-            dtype = DTYPES.get(_TFLITE_TYPES.get(window.number(kind_at, 1) if kind_at else 0, ""))
-            shape = tuple(window.number(at, 4) for at in _vector(window, shape_at, 4)) if shape_at else ()
-            if length and dtype and math.prod(shape) * dtype.size == length:
-                role = "weight" if math.prod(shape) > 1 else "other"  # a number of the program, such as a limit
-                layout.tensors.append(Tensor(name, dtype, shape, window.start + start, role=role))
-    return layout
-
-
-def _field(window: Window, table: int, index: int) -> int:
-    """Where a table's field is; 0 when it is left out."""
-    vtable = table - int.from_bytes(window.read(table, 4), "little", signed=True)
-    size = window.number(vtable, 2)
-    offset = window.number(vtable + 4 + 2 * index, 2) if 4 + 2 * index < size else 0
-    return table + offset if offset else 0
-
-
-def _vector(window: Window, at: int, size: int) -> list[int]:
-    begin = at + window.number(at, 4)
-    count = window.number(begin, 4)
-    if count > _MAX_COUNT or begin + 4 + count * size > window.length:
-        raise Broken("truncated", f"a list of {count} at byte {begin} ends behind the end of the file")
-    return [begin + 4 + size * index for index in range(count)]
-
-
-def _tables(window: Window, table: int, index: int) -> list[int]:
-    at = _field(window, table, index)
-    return [entry + window.number(entry, 4) for entry in _vector(window, at, 4)] if at else []
-
-
-def _text(window: Window, at: int) -> str:
-    if not at:
-        return ""
-    begin = at + window.number(at, 4)
-    return window.read(begin + 4, min(window.number(begin, 4), 1000)).decode("utf-8", "replace")
-
-
-def _buffer(window: Window, table: int) -> tuple[int, int]:
-    """(start, length): in a list of bytes, or at an offset behind the flatbuffer in files above 2 GB."""
-    data, offset, size = (_field(window, table, index) for index in (0, 1, 2))
-    if offset and size and window.number(size, 8) > 0:
-        place = window.number(offset, 8), window.number(size, 8)
-    elif data:
-        begin = data + window.number(data, 4)
-        place = begin + 4, window.number(begin, 4)
-    else:
-        return 0, 0
-    window.part(*place)
-    return place

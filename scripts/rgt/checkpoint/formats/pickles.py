@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import codecs
 import functools
-import io
 import math
 import pickletools
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from rgt.checkpoint.layout import Broken, Layout, from_numpy
 MAX_PICKLE = 64 << 20  # bytes; the pickle of a model of 10,000 tensors has 2 MB
 MAX_OPCODES = 3_000_000
 _LONG = 4096  # bytes that are not copied out of the file
+_AT_ONCE = 8192  # bytes of opcodes between two looks at their number
 
 # -- the machine
 
@@ -35,7 +35,6 @@ NESTED = "torch.storage._load_from_bytes"  # calls torch.load without weights_on
 ARRAYS = ("joblib.numpy_pickle.NumpyArrayWrapper", "sklearn.externals.joblib.numpy_pickle.NumpyArrayWrapper")
 _FAULTS = 10  # kept
 _DO_NOT_LOAD = "do not load this file; get it from its source again"
-_ENDS = ("FRAME", "STOP", "INT")
 _KEY_DEPTH = 4  # of tuples used as keys: hashing a deep one overflows the C stack
 
 
@@ -105,8 +104,7 @@ class Machine:
         return self
 
     def pop(self) -> Any:
-        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
-            raise Broken("malformed", "the pickle takes a value from an empty stack")
+        self.top()
         return self.stack.pop()
 
     def top(self) -> Any:
@@ -217,20 +215,15 @@ class Machine:
         self.reduce(None, made=True)
         self.top().pairs = keywords if isinstance(keywords, dict) and keywords else None
 
-    def old_object(self, _: Any) -> None:
+    def old_object(self, argument: str | None) -> None:
+        """OBJ has the class behind the mark, INST in its argument."""
         values = self.to_mark()
+        if argument:
+            self.push(self.global_(*argument.partition(" ")[::2]))  # push counts what comes onto the stack
+            values.insert(0, self.pop())
         if not values:
             raise Broken("malformed", "the pickle makes an object of nothing")
         self.call(values[0], tuple(values[1:]))
-
-    def instance(self, argument: str) -> None:
-        arguments = tuple(self.to_mark())
-        self.push(self.global_(*argument.partition(" ")[::2]))  # push counts what comes onto the stack
-        self.call(self.pop(), arguments)
-
-    def stack_global(self, _: Any) -> None:
-        name = self.pop()
-        self.push(self.global_(self.pop(), name))
 
     def new_dict(self, _: Any) -> None:
         values = self.to_mark()
@@ -309,10 +302,9 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
     "POP_MARK": lambda machine, _: machine.to_mark(),
     "DUP": _pushes(lambda machine, _: machine.top()),
     "GLOBAL": _pushes(lambda machine, argument: machine.global_(*argument.partition(" ")[::2])),
-    "STACK_GLOBAL": Machine.stack_global,
+    "STACK_GLOBAL": _pushes(lambda machine, _: machine.global_(*(machine.pop(), machine.pop())[::-1])),
     "NEWOBJ_EX": Machine.new_object_ex,
-    "INST": Machine.instance,
-    "OBJ": Machine.old_object,
+    **dict.fromkeys(("INST", "OBJ"), Machine.old_object),
     "BUILD": Machine.build,
     "PERSID": Machine.persistent,
     "BINPERSID": lambda machine, _: machine.persistent(machine.pop()),
@@ -321,74 +313,62 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
 
 def _read_string(cursor: Cursor) -> str:
     """A string of Python 2: quoted, and any byte; arrays of that time keep their contents in one."""
-    line = cursor.readline(MAX_PICKLE).rstrip(b"\n")
+    line = cursor.readline().rstrip(b"\n")
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[:1] != line[-1:]:
         raise ValueError("a string without quotes")
     return codecs.escape_decode(line[1:-1])[0].decode("latin-1")
 
 
 def _read_bytes(cursor: Cursor, width: int, kind: type[Any]) -> Any:
-    head = cursor.read(width)
-    length = int.from_bytes(head, "little", signed=kind is str)
+    length = int.from_bytes(cursor.read(width), "little", signed=kind is str)
     if length >= _LONG:
         return cursor.take(length)
-    data = cursor.read(max(length, 0))
-    if len(head) < width or len(data) != length:
-        raise ValueError(f"expected {length} bytes, but only {len(data)} remain")
+    data = cursor.read(length)
     return data.decode("latin-1") if kind is str else kind(data)
 
 
-def _read_number(cursor: Cursor, width: int, signed: bool) -> int:
-    data = io.BufferedReader.read(cursor, width)  # too few bytes to be bounded by Cursor's own
-    if len(data) < width:
-        raise ValueError(f"expected {width} bytes, but only {len(data)} remain")
-    return int.from_bytes(data, "little", signed=signed)
-
-
-_NUMBERS = {"BININT": (4, True), "BININT2": (2, False), "LONG_BINPUT": (4, False), "LONG_BINGET": (4, False)}
-_READERS: dict[str, Any] = {
-    **{name: functools.partial(_read_number, width=width, signed=signed) for name, (width, signed) in _NUMBERS.items()},
+_READERS: dict[str, Callable[[Cursor], Any]] = {
     "STRING": _read_string,
     "BINSTRING": functools.partial(_read_bytes, width=4, kind=str),
     "BINBYTES": functools.partial(_read_bytes, width=4, kind=bytes),
     "BINBYTES8": functools.partial(_read_bytes, width=8, kind=bytes),
     "BYTEARRAY8": functools.partial(_read_bytes, width=8, kind=bytearray),
 }
-_WATCHED = {"INT", "PROTO", "FRAME", "STOP", "BUILD", *_ENDS}  # what needs more than its action
-_OPCODES: dict[bytes, tuple[str, Any, bool]] = {
-    opcode.code.encode("latin-1"): (
-        opcode.name,
-        _READERS.get(opcode.name, opcode.arg and opcode.arg.reader),
-        opcode.name in ACTIONS and opcode.name not in _WATCHED,
-    )
+_OPCODES: dict[int, tuple[str, Any]] = {
+    ord(opcode.code): (opcode.name, _READERS.get(opcode.name, opcode.arg and opcode.arg.reader))
     for opcode in pickletools.opcodes
 }
 
 
 # what _run_plain does with an opcode: the bytes of its argument, whether that is signed, and its action
 _PUSH, _TEXT = object(), object()
-_SHORT = {"BININT1": 1, "BINPUT": 1, "BINGET": 1, **{name: width for name, (width, _) in _NUMBERS.items()}}
+_WIDTHS = {"BININT": 4, "BININT1": 1, "BININT2": 2, "BINPUT": 1, "LONG_BINPUT": 4, "BINGET": 1, "LONG_BINGET": 4}
 _PLAIN: list[tuple[int, bool, Any] | None] = [None] * 256
 for _opcode in pickletools.opcodes:
-    _name = _opcode.name
+    _name, _action = _opcode.name, ACTIONS.get(_opcode.name)
     if _name == "BINUNICODE":
         _PLAIN[ord(_opcode.code)] = 4, False, _TEXT
-    elif _name in ACTIONS and _name not in _WATCHED and (_name in _SHORT or not _opcode.arg):
-        _action = _PUSH if _name in _LITERALS.split() else ACTIONS[_name]
-        _PLAIN[ord(_opcode.code)] = _SHORT.get(_name, 0), _name == "BININT", _action
+    elif _action and _name not in ("BUILD", "STOP") and (_name in _WIDTHS or not _opcode.arg):
+        _PLAIN[ord(_opcode.code)] = (
+            _WIDTHS.get(_name, 0),
+            _name == "BININT",
+            _PUSH if _action is Machine.push else _action,
+        )
 
 
-def _run_plain(machine: Machine, cursor: Cursor) -> None:
+def _run_plain(machine: Machine, cursor: Cursor, frame: int) -> None:
     """The opcodes in the buffer up to one that needs more: of a state dict nearly all, a million of them."""
-    data = cursor.peek()
-    at, last, push = 0, len(data) - 5, machine.stack.append
-    while at <= last and (plain := _PLAIN[data[at]]):
+    data, push = cursor.ahead(_AT_ONCE), machine.stack.append
+    at = cursor.at
+    # the opcode that a frame ends with is not plain: whether it ends there is to be looked at
+    limit = min(len(data), at + _AT_ONCE, at + frame - cursor.tell() - 1 if frame >= 0 else len(data))
+    while at <= limit - 5 and (plain := _PLAIN[data[at]]):
         width, signed, action = plain
         behind = at + 1 + width
         argument: Any = int.from_bytes(data[at + 1 : behind], "little", signed=signed) if width else None
         if action is _TEXT:
             behind += argument
-            if behind > len(data):
+            if behind > limit:
                 break
             argument = str(data[at + 5 : behind], "utf-8", "surrogatepass")
         machine.count += 1
@@ -397,56 +377,46 @@ def _run_plain(machine: Machine, cursor: Cursor) -> None:
         else:
             action(machine, argument)
         at = behind
-    io.BufferedReader.read(cursor, at)
-
-
-def _check(name: str, argument: Any, length: int) -> None:
-    if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, length)):
-        raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
-    if name not in ACTIONS:
-        raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
+    cursor.at = at
 
 
 def read(cursor: Cursor) -> Machine:
     """One pickle; the cursor stands behind it afterwards."""
     machine, frame = Machine(), -1  # where the frame ends that an opcode is in
-    byte = functools.partial(io.BufferedReader.read, cursor, 1)
     try:
         while True:
-            if frame < 0:
-                _run_plain(machine, cursor)
-            code = byte()
-            if code not in _OPCODES:
-                raise ValueError(f"opcode {code!r} unknown" if code else "it ends before its STOP")
-            name, reader, plain = _OPCODES[code]
-            at = cursor.tell() if name == "INT" else 0  # takes a while, so only where it is needed
-            argument = byte()[0] if reader is pickletools.read_uint1 else reader(cursor) if reader else None
+            _run_plain(machine, cursor, frame)
+            begin = cursor.tell()
+            code = cursor.read(1)
+            if code[0] not in _OPCODES:
+                raise ValueError(f"opcode {code!r} unknown")
+            name, reader = _OPCODES[code[0]]
+            argument = reader(cursor) if reader else None
+            end = cursor.tell()
             machine.count += 1
             if machine.count > MAX_OPCODES:
                 raise Broken("unknown", f"the pickle has more than {MAX_OPCODES} opcodes and was not read to its end")
-            if plain and frame < 0:  # nearly all of them
-                ACTIONS[name](machine, argument)
-                continue
-            end = cursor.tell() if frame >= 0 or name in _ENDS else -2
             if frame >= 0 and (end > frame or name == "FRAME" or (name == "STOP" and end != frame)):
                 message = "the pickle's opcodes cross the borders of its frames: readers differ in what they make of it"
                 raise Broken("hostile", message, fix=_DO_NOT_LOAD)
             if name == "STOP":
-                break
+                return machine.finish(end)
             if name == "FRAME":
                 frame = end + int(argument or 0)
                 continue
-            _check(name, argument, end - at)
+            # 010 is 8 in C and 10 in Python; True and False are written as 01 and 00
+            odd = name == "INT" and not isinstance(argument, bool) and end - begin - 2 != len(str(argument))
+            if odd or (name == "PROTO" and int(argument or 0) > 5):
+                raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
+            if name not in ACTIONS:
+                raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
             ACTIONS[name](machine, argument)
             frame = -1 if end == frame else frame
             if name == "BUILD":
                 _take_array(machine, cursor)
-        return machine.finish(cursor.tell())
-    except Broken:
-        raise
     except (ValueError, OverflowError, RecursionError, MemoryError, IndexError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise Broken(cursor.verdict(), f"not a whole pickle: {reason[:200]}") from None
+        raise Broken("malformed", f"not a whole pickle: {reason[:200]}") from None
 
 
 def _take_array(machine: Machine, cursor: Cursor) -> None:
@@ -468,14 +438,8 @@ def _take_array(machine: Machine, cursor: Cursor) -> None:
         return
     dtype, _ = from_numpy(code)
     if made.state.get("numpy_array_alignment_bytes") is not None:
-        padding = cursor.read(1)
-        cursor.read(padding[0] if padding else 0)
+        cursor.read(cursor.read(1)[0])
     made.items = [cursor.take(math.prod(shape) * dtype.size)]
-
-
-def _is_odd(number: Any, length: int) -> bool:
-    """010 is 8 in C and 10 in Python. True and False are written as 01 and 00."""
-    return number is not True and number is not False and length != len(str(number)) + 1
 
 
 def judge(pickle: Machine, layout: Layout, script: bool = False) -> None:
@@ -485,8 +449,7 @@ def judge(pickle: Machine, layout: Layout, script: bool = False) -> None:
     unknown += [NESTED] if pickle.nested else []  # that nobody looked into
     hostile = sorted(name for name in unknown if name == NESTED or pickle_names.is_hostile(name))
     for name in hostile[:_FAULTS]:
-        message = f"the pickle wants to call {name[:120]}, which can run any code"
-        layout.problem("hostile", "error", message, fix=_DO_NOT_LOAD)
+        layout.error("hostile", f"the pickle wants to call {name[:120]}, which can run any code", fix=_DO_NOT_LOAD)
     for fault in pickle.faults:
-        layout.problem("hostile", "error", f"the pickle {fault[:200]}", fix=_DO_NOT_LOAD)
+        layout.error("hostile", f"the pickle {fault[:200]}", fix=_DO_NOT_LOAD)
     layout.refused += sorted({*unknown} - {*hostile, *layout.refused})

@@ -27,11 +27,15 @@ from rgt.checkpoint.layout import DTYPES, FILE, INLINE, SAFETENSORS, Broken, Dty
 NPY = b"\x93NUMPY"
 _HEAD = 512
 # what is often saved under a checkpoint's name, and what to call it
-_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
-_PACKED |= dict.fromkeys((b"x\x01", b"x\x5e", b"x\x9c", b"x\xda"), "zlib")
+_PACKED: dict[bytes, tuple[str, Callable[[], Any]]] = {
+    b"\x1f\x8b": ("gzip", lambda: zlib.decompressobj(31)),
+    b"BZh": ("bz2", bz2.BZ2Decompressor),
+    b"\xfd7zXZ\0": ("lzma", lzma.LZMADecompressor),
+    **dict.fromkeys((b"x\x01", b"x\x5e", b"x\x9c", b"x\xda"), ("zlib", zlib.decompressobj)),
+}
 _MAX_UNPACKED = 64 << 20  # bytes
 _STRANGERS = {b"\x28\xb5\x2f\xfd": "a zstd file", b"\x7fELF": "a program"}
-_NAMES = tuple(".jit .ts .ptl .pt2 .onnx .h5 .hdf5 .keras .msgpack .tflite .nemo .npz .ocdbt".split())
+_NAMES = tuple(".jit .ts .ptl .pt2 .onnx .h5 .hdf5 .keras .msgpack .nemo .npz .ocdbt".split())
 _SPEECHBRAIN = re.compile(r"(counter|epoch_counter|brain|dataloader-\w+)\.ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".p")
 _TORCH_NAMES = (".pt", ".pth", ".ckpt", ".npy", ".npz", ".distcp", "pytorch_model.bin", "optimizer.bin")
@@ -60,12 +64,12 @@ def read(window: Window, name: str) -> Layout:
         _add_array(layout, "array", window, window.length, FILE)
     elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
         layout = read_safetensors(window)
-    elif (reader := _OTHERS.get(head[:4]) or _OTHERS.get(head[4:8]) or _BY_NAME.get(Path(name).suffix)) is not None:
+    elif (reader := _OTHERS.get(head[:4]) or _BY_NAME.get(Path(name).suffix)) is not None:
         layout = reader(window)
     elif torch_files.is_pickle(window, name.endswith((*_TORCH_NAMES, *_PICKLES))):
         layout = torch_files.read_pickle(window)
-    elif packed := next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None):
-        layout = _unpack(window, name, packed)
+    elif packed := next((each for magic, each in _PACKED.items() if head.startswith(magic)), None):
+        layout = _unpack(window, name, *packed)
     elif what := _recognised(head, name):
         layout = Layout(what)
         layout.facts["unopened"] = True
@@ -120,10 +124,9 @@ def _zip(window: Window) -> Layout:
         layout = Layout("npz")
         for member in members:
             name = member.name.removesuffix(".npy")
-            try:
-                part, place = window, FILE
+            with layout.part(name):
                 if member.method == STORED:
-                    part = window.part(member.data, member.packed)
+                    part, place = window.part(member.data, member.packed), FILE
                 else:
                     unpacked, head = blocks(window, member), b""
                     while len(head) < 12 + _MAX_NPY_HEADER and (block := next(unpacked, b"")):
@@ -131,9 +134,6 @@ def _zip(window: Window) -> Layout:
                     layout.packed.append(member)
                     part, place = in_memory(head), len(layout.packed) - 1
                 _add_array(layout, name, part, member.size, place)
-            except Broken as broken:
-                broken.problem.where = name[:200]
-                layout.add(broken.problem)
     elif members and not problems:
         layout = archives.read_parts(window, members, _add_part)
     elif problems:
@@ -154,16 +154,10 @@ def _recognised(head: bytes, name: str) -> str | None:
     return "SpeechBrain" if _SPEECHBRAIN.fullmatch(name) and _is_text(head) else None
 
 
-def _unpack(window: Window, name: str, kind: str) -> Layout:
+def _unpack(window: Window, name: str, kind: str, engine: Callable[[], Any]) -> Layout:
     """A small file that was packed as a whole, as joblib and tar do: unpacked in memory, bounded."""
-    engines: dict[str, Callable[[], Any]] = {
-        "gzip": lambda: zlib.decompressobj(31),
-        "zlib": zlib.decompressobj,
-        "bz2": bz2.BZ2Decompressor,
-        "lzma": lzma.LZMADecompressor,
-    }
     try:
-        data = engines[kind]().decompress(window.head(_MAX_UNPACKED), _MAX_UNPACKED)
+        data = engine().decompress(window.head(_MAX_UNPACKED), _MAX_UNPACKED)
     except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise Broken("crc", f"does not unpack ({kind}): {error}") from None
     if len(data) >= _MAX_UNPACKED or window.length > _MAX_UNPACKED:
@@ -229,29 +223,23 @@ def read_safetensors(window: Window) -> Layout:
     header = parse_json(window.read(8, size), "the header")
     if not isinstance(header, dict):
         raise Broken("malformed", f"the header is a {type(header).__name__}, not an object")
-    metadata = header.pop("__metadata__", {})
-    layout.facts["metadata"] = metadata if isinstance(metadata, dict) else {}
+    header.pop("__metadata__", None)
     data = window.part(8 + size, window.length - 8 - size)
     for name, entry in header.items():
-        try:
+        with layout.part(name):
             layout.tensors.append(_safetensor(name, entry, data))
-        except Broken as broken:
-            broken.problem.where = name[:200]
-            layout.add(broken.problem)
     # The tensors must cover the data exactly once: the format says so, and hidden bytes have no honest use.
     at, apart = data.start, []
     for tensor in sorted(layout.tensors, key=lambda tensor: (tensor.start, tensor.extent)):
         if tensor.start < at:
-            message = f"shares {at - tensor.start} bytes with another tensor"
-            layout.problem("overlap", "error", message, where=tensor.name[:200])
+            layout.error("overlap", f"shares {at - tensor.start} bytes with another tensor", tensor.name)
         else:
             apart.append(tensor)
             if tensor.start > at and not layout.problems:
-                message = f"{tensor.start - at} bytes before it belong to no tensor"
-                layout.problem("gap", "error", message, where=tensor.name[:200])
+                layout.error("gap", f"{tensor.start - at} bytes before it belong to no tensor", tensor.name)
         at = max(at, tensor.start + tensor.extent)
     if at < data.start + data.length and not layout.problems:
-        layout.problem("trailing", "error", f"{data.start + data.length - at} bytes follow the last tensor")
+        layout.error("trailing", f"{data.start + data.length - at} bytes follow the last tensor")
     layout.tensors = apart  # reading shared bytes once per tensor would make a small hostile file endless
     return layout
 
@@ -336,17 +324,15 @@ def _add_array(layout: Layout, name: str, window: Window, size: int, source: int
         raise Broken("malformed", "the header is not a Python literal") from None
     if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
         raise Broken("malformed", "the header is not a dict of descr, fortran_order and shape")
-    shape: Any = header["shape"]
-    descr = header["descr"]
+    shape, descr = header["shape"], header["descr"]
     if not isinstance(header["fortran_order"], bool):
         raise Broken("malformed", "the header's fortran_order is neither True nor False")
     if not _are_counts(shape, tuple):
         raise Broken("malformed", "the header's shape is not a tuple of numbers")
     if descr in ("|O", "O") and window.length == size:
         merge(layout, name, torch_files.read_pickle(window.part(begin, size - begin)))
-        layout.problem(
-            "object-array", "warn", "holds Python objects: numpy loads them only with allow_pickle", where=name
-        )
+        message = "holds Python objects: numpy loads them only with allow_pickle"
+        layout.problem("object-array", "warn", message, name)
         return
     if isinstance(descr, list):  # records: their values are not judged, and any size of one is taken
         dtype, big_endian = Dtype("record", (size - begin) // max(math.prod(shape), 1), "opaque"), False
@@ -364,7 +350,6 @@ def _add_array(layout: Layout, name: str, window: Window, size: int, source: int
 _OTHERS: dict[bytes, Callable[[Window], Layout]] = {
     _HDF5: hdf5.read_hdf5,
     foreign_files.GGUF: foreign_files.read_gguf,
-    foreign_files.TFLITE: foreign_files.read_tflite,
     _OCDBT: _ocdbt,
 }
 _BY_NAME = {".onnx": foreign_files.read_onnx, ".msgpack": foreign_files.read_msgpack}

@@ -123,7 +123,7 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
             if member.size != storage.bytes:
                 found.wrong.add(key)
                 message = f"storage {key[:100]} has {member.size} bytes, the pickle wants {storage.bytes}"
-                layout.problem("bounds", "error", message, where=found.users.get(key))
+                layout.error("bounds", message, found.users.get(key))
             elif member.method == STORED:
                 places[key] = FILE, window.start + member.data
             else:
@@ -132,8 +132,7 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
         stored = {name.removeprefix(folder) for name in names if name.startswith(folder)}
         extra = sorted(stored - {key.lower() for key in found.storages})
         if extra:
-            message = f"{len(extra)} storages belong to no tensor: {', '.join(extra[:_SHOWN])}"
-            layout.problem("extra", "warn", message[:300])
+            layout.problem("extra", "warn", f"{len(extra)} storages belong to no tensor: {', '.join(extra[:_SHOWN])}")
     return layout
 
 
@@ -143,7 +142,7 @@ def _check_records(window: Window, names: dict[str, Member], layout: Layout) -> 
         member = names.get(".data/version") or names.get(name) if name == "version" else names.get(name)
         told = member_window(window, member, 4096).head(4096) if member else None
         if (told is None and name == "version") or (told is not None and not re.match(pattern, told)):
-            layout.problem("malformed", "error", f"its {name} is {told and told[:20]!r}: torch refuses it")
+            layout.error("malformed", f"its {name} is {told and told[:20]!r}: torch refuses it")
 
 
 def _find_members(members: list[Member], root: str, layout: Layout) -> dict[str, Member]:
@@ -152,13 +151,13 @@ def _find_members(members: list[Member], root: str, layout: Layout) -> dict[str,
     for member in members:
         with contextlib.suppress(UnicodeEncodeError):  # a name that is marked as UTF-8 was decoded before
             if "\ufffd" in member.name.encode("cp437").decode("utf-8", "replace"):
-                layout.problem("malformed", "error", f"zip member {member.name[:100]!r} has a name that is not UTF-8")
+                layout.error("malformed", f"zip member {member.name[:100]!r} has a name that is not UTF-8")
         if not member.name.startswith(root) or "\\" in member.name:
             message = f"zip member {member.name[:100]!r} is not below {root[:60]!r}: torch refuses the file"
-            layout.problem("malformed", "error", message)
+            layout.error("malformed", message)
         elif names.setdefault(member.name[len(root) :].lower(), member) is not member:
             message = f"zip member {member.name[:100]!r} is there in two spellings, and torch tells them not apart"
-            layout.problem("duplicate", "error", message)
+            layout.error("duplicate", message)
     return names
 
 
@@ -170,9 +169,9 @@ def _judge_script(window: Window, names: dict[str, Member], layout: Layout) -> N
     files = next((match[0].decode() for match in map(_SCRIPT_FILES.search, texts) if match), None)
     if files:
         message = f"its program calls {files[:60]}, which reads or writes files"
-        layout.problem("hostile", "error", message, fix="do not load this file; get it from its source again")
+        layout.error("hostile", message, fix="do not load this file; get it from its source again")
     if not sources:
-        layout.problem("malformed", "error", "has the constants of a program (TorchScript) and not the program")
+        layout.error("malformed", "has the constants of a program (TorchScript) and not the program")
     message = f"holds a program in {len(sources)} files (TorchScript), {runs} with code that runs when it is loaded"
     layout.problem("code", "info", message)
 
@@ -194,24 +193,23 @@ def read_pickle(window: Window) -> Layout:
     layout.root = pickle.root
     found = find(layout)
     if found.views:
-        layout.problem("malformed", "error", f"{len(found.views)} tensors have no storage in this pickle")
+        layout.error("malformed", f"{len(found.views)} tensors have no storage in this pickle")
     opcodes = pickle.count
     while pickle.end < window.length and opcodes <= pickles.MAX_OPCODES and window.read(pickle.end, 1) in _BEGINS:
         pickle = _read_pickle(window, pickle.end, layout)  # dumped one behind the other
         opcodes += pickle.count
     if pickle.end != window.length:
-        layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
+        layout.error("trailing", f"{window.length - pickle.end} bytes follow the end of the pickle")
     return layout
 
 
 def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
     """magic, protocol, system, object, storage keys: five pickles; then each storage as its count and its bytes."""
     layout.format = "torch-legacy"
-    parts = []
+    parts: list[Any] = []
     for _ in range(4):
         pickle = _read_pickle(window, at, layout, sources=True)
-        at = pickle.end
-        parts.append(pickle.root)
+        at, parts = pickle.end, [*parts, pickle.root]
     protocol, system, layout.root, listed = parts
     if protocol != _PROTOCOL:
         raise Broken("malformed", f"its protocol is {str(protocol)[:40]}; torch loads {_PROTOCOL}")
@@ -234,7 +232,7 @@ def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
             raise Broken("truncated", f"{name} needs {end - window.length} bytes more", where=found.users.get(key))
         places[key], at = at + 8, end
     if at != window.length:
-        layout.problem("trailing", "error", f"{window.length - at} bytes follow the last storage")
+        layout.error("trailing", f"{window.length - at} bytes follow the last storage")
     place(layout, found, {key: (FILE, window.start + start) for key, start in places.items()}, big)
     return layout
 
@@ -245,11 +243,10 @@ def place(layout: Layout, found: Contents, places: dict[str, tuple[int, int]], b
         end = tensor.start + tensor.extent
         if storage.key not in places:
             if storage.key not in found.wrong:
-                message = f"storage {storage.key[:100]} is not in the file"
-                layout.problem("malformed", "error", message, where=tensor.name[:200])
+                layout.error("malformed", f"storage {storage.key[:100]} is not in the file", tensor.name)
         elif end > storage.bytes:
             message = f"needs {end} bytes of storage {storage.key[:100]}, which has {storage.bytes}"
-            layout.problem("bounds", "error", message, where=tensor.name[:200])
+            layout.error("bounds", message, tensor.name)
         else:
             tensor.source, start = places[storage.key]
             tensor.start, tensor.big_endian = tensor.start + start, big
@@ -262,7 +259,7 @@ def _read_pickle(
     """One pickle with its globals judged; the caller may go on with the tree, since nothing in it was run."""
     pickle = pickles.read(Cursor(window, start, pickles.MAX_PICKLE))
     if pickle.sources and not sources:
-        layout.problem("malformed", "error", "holds a class with its source, which only torch's old format loads")
+        layout.error("malformed", "holds a class with its source, which only torch's old format loads")
     for data in pickle.nested:
         inner = read_pickle(_window(data))
         for problem in inner.problems:
@@ -280,7 +277,7 @@ def find(layout: Layout) -> Contents:
     """The tensors of layout.root; arrays, which need no storage, go into the layout at once."""
     found = Contents()
     for name, node in leaves(layout.root):
-        try:
+        with layout.part(name):
             if isinstance(node, Persistent):
                 storage, first = _storage(node, found.storages)
                 count = storage.numel - first
@@ -291,15 +288,12 @@ def find(layout: Layout) -> Contents:
                 state = node.state
                 shape = state["shape"][::-1] if state.get("order") == "F" else state["shape"]
                 layout.tensors.append(_array(name, *_numpy_dtype(state["dtype"]), shape, node.items[0]))
-            elif isinstance(node.arguments, tuple) and any(
-                isinstance(part, Call) and part.dotted == pickles.NESTED for part in node.arguments[:1]
-            ):
-                layout.tensors.append(_nested_view(name, node))
             else:
-                found.views.append(_view(name, node, found.storages))
-        except Broken as broken:
-            broken.problem.where = name[:200]
-            layout.add(broken.problem)
+                match node.arguments:
+                    case (Call(dotted=pickles.NESTED) as inner, *more):
+                        layout.tensors.append(_nested_view(name, node, inner, more))
+                    case _:
+                        found.views.append(_view(name, node, found.storages))
     return found
 
 
@@ -355,15 +349,15 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
         yield "", {k: child for k, child in state.items() if k != "_metadata"} if isinstance(state, dict) else state
 
 
-def _nested_view(name: str, call: Call) -> Tensor:
+def _nested_view(name: str, call: Call, inner: Call, more: list[Any]) -> Tensor:
     """pickle.dump of a tensor: its storage is a file of torch.save inside of the pickle."""
-    part = _window(call.arguments[0].arguments[0])
-    inner = read_pickle(part).tensors
-    if len(inner) != 1:
+    part = _window(inner.arguments[0])
+    inside = read_pickle(part).tensors
+    if len(inside) != 1:
         raise Broken("malformed", "the tensor's storage inside of the pickle is something else")
-    (whole,) = inner
+    (whole,) = inside
     storage = Persistent(("storage", Global("torch", "ByteStorage"), "0", "cpu", whole.numel * whole.dtype.size))
-    _, tensor = _view(name, Call(call.function, (storage, *call.arguments[1:])), {})
+    _, tensor = _view(name, Call(call.function, (storage, *more)), {})
     tensor.dtype, begin = whole.dtype, tensor.start * whole.dtype.size
     if begin + tensor.extent > whole.extent:
         raise Broken("bounds", f"needs {begin + tensor.extent} bytes of a storage of {whole.extent}")
@@ -372,42 +366,42 @@ def _nested_view(name: str, call: Call) -> Tensor:
 
 
 def _view(name: str, call: Call, storages: dict[str, Storage]) -> tuple[Storage, Tensor]:
-    arguments = call.arguments
-    if not isinstance(arguments, tuple) or len(arguments) < 4 or not isinstance(arguments[0], Persistent):
-        raise Broken("malformed", "the tensor is described by something else than storage, offset, size and stride")
-    storage, first = _storage(arguments[0], storages)
+    match call.arguments:
+        case (Persistent() as identity, offset, size, step, *more) if isinstance(call.arguments, tuple):
+            storage, first = _storage(identity, storages)
+        case _:
+            raise Broken("malformed", "the tensor is described by something else than storage, offset, size and stride")
     dtype = storage.dtype
     if call.dotted.endswith("tensor_v3"):
-        named = arguments[6] if len(arguments) > 6 else None
+        named = more[2] if len(more) > 2 else None
         if not isinstance(named, Global) or named.module != "torch" or named.name not in DTYPES:
             raise Broken("malformed", "the tensor has a dtype that is not known")
         dtype = DTYPES[named.name]
-    shape, stride = numbers(arguments[2]), numbers(arguments[3])
-    if not is_count(arguments[1]) or len(shape) != len(stride):
+    shape, stride = numbers(size), numbers(step)
+    if not is_count(offset) or len(shape) != len(stride):
         raise Broken("malformed", "the tensor's offset, size and stride do not go together")
-    begin = arguments[1] * dtype.size + first * storage.dtype.size
     if dtype.name in _SEVERAL_IN_A_BYTE:  # the storage counts bytes, the shape values
         return storage, Tensor(name, dtype, (storage.numel,), 0)
-    return storage, Tensor(name, dtype, shape, begin, stride)
+    return storage, Tensor(name, dtype, shape, offset * dtype.size + first * storage.dtype.size, stride)
 
 
 def _storage(node: Persistent, storages: dict[str, Storage]) -> tuple[Storage, int]:
     """With the first value of a view of it, as files before torch 1.0 have them."""
-    record = node.id
-    if not isinstance(record, tuple) or len(record) < 5 or record[0] != "storage" or not isinstance(record[1], Global):
-        raise Broken("malformed", "a storage is described by something else than type, key, place and size")
-    key, numel, view = record[2], record[4], record[5] if len(record) > 5 else None
-    dtype = TORCH_STORAGES.get(record[1].name)
-    if not isinstance(key, str) or not is_count(numel) or not dtype:
-        raise Broken("malformed", f"a storage of type {record[1].dotted[:100]} is not known")
-    storage, first = Storage(key, DTYPES[dtype], numel), 0
+    match node.id:
+        case ("storage", Global() as kind, str(key), _, numel, *view) if isinstance(node.id, tuple) and is_count(numel):
+            if kind.name not in TORCH_STORAGES:
+                raise Broken("malformed", f"a storage of type {kind.dotted[:100]} is not known")
+        case _:
+            raise Broken("malformed", "a storage is described by something else than type, key, place and size")
+    storage = Storage(key, DTYPES[TORCH_STORAGES[kind.name]], numel)
     if storages.setdefault(key, storage).bytes != storage.bytes:
         raise Broken("malformed", f"storage {key[:100]} is described twice, with two sizes")
-    if view is not None:
-        if not isinstance(view, tuple) or len(view) != 3 or not is_count(view[1]) or not is_count(view[2]):
-            raise Broken("malformed", f"a view of storage {key[:100]} is not described by name, offset and size")
-        first = view[1]
-    return storage, first
+    match view:
+        case [] | [None, *_]:
+            return storage, 0
+        case [(_, first, count), *_] if is_count(first) and is_count(count):
+            return storage, int(first)
+    raise Broken("malformed", f"a view of storage {key[:100]} is not described by name, offset and size")
 
 
 def is_count(node: Any) -> bool:
@@ -455,32 +449,27 @@ def _numpy_dtype(described: Any) -> tuple[Dtype, bool]:
 
 def numpy_array(name: str, call: Call) -> Tensor:
     """Of the three ways numpy pickles: _reconstruct with a state, scalar, _frombuffer."""
-    arguments = call.arguments if isinstance(call.arguments, tuple) else ()
-    fortran, wanted = False, 0 if call.dotted.endswith("_reconstruct") else 2 if call.dotted.endswith("scalar") else 4
-    if len(arguments) < wanted:
-        raise Broken("malformed", "a numpy value has too few arguments")
-    if not wanted:
-        if not isinstance(call.state, tuple) or len(call.state) != 5:
-            raise Broken("malformed", "a numpy array has no contents")
-        _, shape, described, is_fortran, data = call.state
-        fortran = is_fortran is True
-    elif wanted == 2:
-        (described, data), shape = arguments[:2], ()
-    else:
-        data, described, shape, order = arguments[:4]
-        fortran = order == "F"
+    shape: Any = ()
+    match call.dotted.rpartition(".")[2], call.arguments, call.state:
+        case "_reconstruct", _, (_, shape, described, order, data) if isinstance(call.state, tuple):
+            pass
+        case "scalar", (described, data, *_), _:
+            order = None
+        case "_frombuffer", (data, described, shape, order, *_), _:
+            pass
+        case _:
+            raise Broken("malformed", "a numpy value is not described by its type, shape and contents")
     dtype, big_endian = _numpy_dtype(described)
-    if isinstance(data, Call) and data.dotted in ("__builtin__.bytes", "builtins.bytes") and not data.arguments:
-        data = b""
-    if isinstance(data, Call) and data.dotted == "_codecs.encode" and isinstance(data.arguments, tuple):
-        text = data.arguments[0] if data.arguments else None  # protocol 2 has no bytes: they are written as text
-        if isinstance(text, str) and data.arguments[1:] in ((), ("latin1",), ("latin-1",)):
-            data = text.encode("latin-1", "replace")
-    if isinstance(data, str):  # of Python 2, where a string is bytes
+    match data:
+        case Call(dotted="__builtin__.bytes" | "builtins.bytes", arguments=()):
+            data = b""
+        case Call(dotted="_codecs.encode", arguments=(str(data),) | (str(data), "latin1" | "latin-1")):
+            pass  # protocol 2 has no bytes: they are written as text
+    if isinstance(data, str):  # also of Python 2, where a string is bytes
         data = data.encode("latin-1", "replace")
     if not isinstance(data, (bytes, bytearray, Window)):
         raise Broken("malformed", "a numpy array's contents are not bytes")
     if not isinstance(shape, tuple) or not all(map(is_count, shape)):
         raise Broken("malformed", "a numpy array has a shape that is not a tuple of numbers")
-    axes = tuple(reversed(shape)) if fortran else shape
+    axes = shape[::-1] if order is True or order == "F" else shape
     return _array(name, dtype, big_endian, axes, bytes(data) if isinstance(data, bytearray) else data)
