@@ -358,9 +358,9 @@ def test_git_decides_what_belongs_to_the_project(tmp_path: Path) -> None:
 def test_text_names_place_claim_and_both_numbers(tmp_path: Path) -> None:
     reconciled(tmp_path, "\nOurs reaches 92.4% accuracy on CIFAR-10. Prior work has 88% accuracy on CIFAR-10.\n")
     out = run(tmp_path, "a.md", "--explain").stdout
-    assert "drift: a.md:2: C1: 92.4%; EVIDENCE.json has 91.42 (one digit differs) [certain]" in out
+    assert "drift: a.md:2: C1: 92.4%; EVIDENCE.json has 91.42 (one digit differs) [likely]" in out
     assert "cited a.md:2: 88%" in out
-    told = "1 numbers compared; 0 matched, 0 derived, 1 drift, 0 likely, 1 cited, 0 unexplained\n"
+    told = "1 numbers compared; 0 matched, 0 derived, 0 drift, 1 likely, 1 cited, 0 unexplained\n"
     assert out.endswith(f"1 documents against 6 values: {told}")
 
 
@@ -408,10 +408,10 @@ def test_any_file_of_results_is_a_truth(tmp_path: Path, name: str) -> None:
 
 def test_a_patch_is_proposed_for_what_is_certain_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    text = "FooNet reaches 91.9% accuracy on CIFAR-10.\nIts latency is 99 ms.\n"
+    text = "FooNet reaches 94.1% accuracy on CIFAR-10.\nIts latency is 99 ms.\n"
     (tmp_path / "a.md").write_text(text)
     done = run(tmp_path, "--values", "results.json", "a.md", "--fix")
-    assert "-FooNet reaches 91.9% accuracy on CIFAR-10.\n+FooNet reaches 91.4% accuracy on CIFAR-10.\n" in done.stdout
+    assert "-FooNet reaches 94.1% accuracy on CIFAR-10.\n+FooNet reaches 91.4% accuracy on CIFAR-10.\n" in done.stdout
     assert (tmp_path / "a.md").read_text() == text
 
 

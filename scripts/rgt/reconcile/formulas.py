@@ -6,6 +6,7 @@ as long as the cells it is computed from state their values.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise, permutations
@@ -14,6 +15,7 @@ from rgt.reconcile.places import Outcome
 
 _WIDEST = 14  # lines that are tried against each other
 _SIZE = 12.0  # times: a slip by ten is wrong, what is farther off is something else
+_RARE = 0.3  # of all numbers: what follows a formula more often does so by chance
 _PLAIN = ("", "from")
 
 Grid = dict[tuple[int, int], Outcome]
@@ -63,7 +65,8 @@ def _check(line: _Line, others: dict[int, dict[int, Outcome]]) -> None:
         if held > most:
             most, best = held, results
     wrong = [along for along, (value, slack, _) in best.items() if not _follows(line, line.cells[along], value, slack)]
-    if most < (2 if line.told else 3) or not wrong or 3 * len(wrong) > most + len(wrong):
+    chance = math.prod(_luck(line.cells[along], best[along][1]) for along in best if along not in wrong)
+    if most < (2 if line.told else 3) or chance > _RARE or not wrong or 3 * len(wrong) > most + len(wrong):
         for along, (value, _, how) in best.items():
             one = line.cells[along]
             if most > 2 and one.kind == "unexplained" and along not in wrong:
@@ -76,6 +79,12 @@ def _check(line: _Line, others: dict[int, dict[int, Outcome]]) -> None:
             one.kind, one.sure, one.expected, one.equals = "drift", "likely", value, []
             same = abs(abs(value) - abs(one.place.numeral.value)) <= one.place.numeral.ulp
             one.why = f"the sign is wrong: {how}" if same else f"unlike the rest of its line, it is not {how}"
+
+
+def _luck(one: Outcome, slack: float) -> float:
+    """How often any number of this size would follow a formula."""
+    numeral = one.place.numeral
+    return min(1.0, (2 * slack + numeral.ulp) / max(abs(numeral.value), numeral.ulp))
 
 
 def _tells(one: Outcome, value: float, slack: float) -> bool:

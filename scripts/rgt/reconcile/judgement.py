@@ -7,9 +7,11 @@ a ratio or a mean of values, another owner. All other numbers are unexplained, w
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from rgt.reconcile.facts import UNITS, Fact, kind_of
@@ -21,8 +23,16 @@ from rgt.reconcile.vocabulary import Vocabulary
 
 _CLOSE, _FAR = 0.15, 0.6  # relative differences: of the same quantity in a sentence; in a cell
 _ALIKE = 3.0  # one value taken for another that is larger by more is noticed
+_LONG = 3  # digits: of shorter numbers three in a hundred differ from a value in one digit
+_MOST_RUNS = 30  # seeds: more are episodes, or samples
 _FEW = 4  # values that the words leave open, of which a slip of digits still tells the one
 _SOFT = ("the value differs", "one digit differs")  # what happens by chance
+_SUMMARIES: tuple[tuple[str, Callable[[list[float]], float]], ...] = (
+    ("mean", statistics.fmean),
+    ("median", statistics.median),
+    ("sum", math.fsum),
+    ("range", lambda values: max(values) - min(values)),
+)
 _ROUGH = frozenset(["about", "bound", "range"])
 _MEANS = frozenset(["mean"])
 _AVERAGED = re.compile(
@@ -178,7 +188,12 @@ def _runs(place: Place, vocabulary: Vocabulary) -> Outcome:
     if said in vocabulary.counts:
         return Outcome(place, "match")
     having = [fact for fact in vocabulary.facts if fact.n]
-    if len(vocabulary.counts) != 1 or said > 30 or 4 * len(having) < len(vocabulary.facts) or place.doubts():
+    if (
+        len(vocabulary.counts) != 1
+        or max(said, *vocabulary.counts) > _MOST_RUNS
+        or 4 * len(having) < len(vocabulary.facts)
+        or place.doubts()
+    ):
         return Outcome(place, "unexplained", why="the values have no such number of runs, or several")
     right = float(having[0].n or 0)
     if said % right == 0 and re.match(r"\s?(?:\w+ )?(?:runs|trainings)\b|\s?次", place.text[place.numeral.end :]):
@@ -238,6 +253,12 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         ]
         if computed:
             return Outcome(place, "derived", list(computed[0].facts[:8]), computed[0].value, why=computed[0].how)
+    for how, compute in _SUMMARIES if len(choices) > 1 and not equal and numeral.digits > 2 else ():
+        summary = replace(candidates[0], value=compute([fact.value for fact in candidates]), spread=None)
+        if reading(summary, numeral, place.unit) is not None:
+            return Outcome(
+                place, "derived", candidates[:8], summary.value, why=f"the {how} of {len(candidates)} values"
+            )
     misses = [(fact, miss) for fact in candidates[:_FEW] if (miss := slip(fact, numeral, place.unit))]
     hard = [pair for pair in misses if pair[1].what not in _SOFT]
     if len(choices) > 1:  # of a few values, the one that was mistyped
@@ -252,18 +273,23 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
     fact, miss = misses[0]
     mentioned = not place.cell and any(_mentioned(other, fact, place) for other in equal)
     named = all(axis in {*place.own, "split"} for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
-    tied = place.cell or (place.bound and all(comparable(fact, other) for other in equal))
+    tied = place.cell and all(place.own.keys() & _apart(fact, other) for other in equal)
+    tied = tied or (place.bound and all(comparable(fact, other) for other in equal))
     tied = tied or (named and not place.unclear and numeral.digits > 2 and all(_confused(fact, one) for one in equal))
     if (equal and not tied) or mentioned or place.doubts():
         return Outcome(place, "match" if equal else "cited", equal[:4], why="; ".join(place.against))
-    typed = hard or (named and miss.what == "one digit differs")
+    typed = hard or (named and miss.what == "one digit differs" and numeral.digits > _LONG)
     sure = "certain" if typed and not equal and len(choices) == 1 else "likely"
     return Outcome(place, "drift", [fact], miss.expected, sure, miss.what, equal)
 
 
+def _apart(fact: Fact, other: Fact) -> set[str]:
+    return {axis for axis, _ in fact.terms.items() ^ other.terms.items()}
+
+
 def _confused(fact: Fact, other: Fact) -> bool:
     """Could one have been copied for the other: of the same metric, or of everything but the metric?"""
-    apart = {axis for axis, _ in fact.terms.items() ^ other.terms.items()}
+    apart = _apart(fact, other)
     near = abs(fact.value) < _ALIKE * abs(other.value) < _ALIKE**2 * abs(fact.value)
     return near and (fact.terms.get("metric") == other.terms.get("metric") or apart == {"metric"})
 

@@ -110,7 +110,7 @@ def _from_written(
     old, new = (one.place.numeral for one in pair)
     stated = [list(matches(vocabulary, one.place.numeral, one.place.unit)) for one in pair]
     facts = next(([a, b] for a in stated[0] for b in stated[1] if comparable(a, b)), [])
-    known = bool(facts) and not any(one.kind == "drift" for one in pair)
+    known = bool(facts) and not any(one.kind == "drift" for one in pair) and _of_pair(place, pair, facts, vocabulary)
     possible = [one for one in _between(old, new, kinds) if not ordered or _right_base(one[2], old, new, place)]
     size, ulp = abs(place.numeral.value), place.numeral.ulp
     for value, slack, _, how in possible:
@@ -123,6 +123,18 @@ def _from_written(
         return None
     value, _, _, how = min(near, key=lambda one: abs(one[0] - size))
     return Outcome(place, "drift", facts, value, "likely", f"{how} = {value:.4g}")
+
+
+def _of_pair(place: Place, pair: tuple[Outcome, Outcome], facts: list[Fact], vocabulary: Vocabulary) -> bool:
+    """Is a change said of these two? "from 85.1 to 89.4, F1 by 6.2 %" and "42.4, 3.0 times that of C" are not."""
+    near = max((one.place.numeral.end for one in pair), default=0)
+    between = {
+        hit.term
+        for hit in vocabulary.find(place.text)
+        if hit.axis == "metric" and near <= hit.start < place.numeral.start
+    }
+    terms = {term for fact in facts for term in fact.terms.values()}
+    return between <= terms and (not place.reference or place.reference[1] in terms)
 
 
 def _turned(place: Place, change: float) -> bool:
@@ -219,8 +231,8 @@ def _from_stated(
         return None
     gap = place.text[before[-1].place.numeral.end : numeral.start]
     speed = _SPEED.search(place.text, numeral.start - len(gap), numeral.end + _BEHIND)
-    behind = (hit for hit in vocabulary.find(place.text) if 0 <= hit.start - numeral.end < _BEHIND)
-    measured = {hit.term for hit in behind if hit.axis == "metric"}
+    beside = (hit for hit in vocabulary.find(place.text) if -len(gap) <= hit.start - numeral.end < _BEHIND)
+    measured = {hit.term for hit in beside if hit.axis == "metric"}
     if len(gap) > _BESIDE or _APART.search(gap):
         return None
     pairs = {
