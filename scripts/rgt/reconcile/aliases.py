@@ -51,7 +51,7 @@ def alias(vocabulary: Vocabulary, text: str) -> tuple[str, str] | None:
     own = words(text)
     if not own or text.lower() in NO_OWNER or text.lower() in UNITS or sum(map(len, own)) < 3:
         return None
-    for fits in (_same, _initials, _part, _shortened, _cut):
+    for fits in (_same, _part, _shortened):
         found = [(axis, term) for axis, term in vocabulary.named if axis not in _SILENT_AXES and fits(text, axis, term)]
         if found:
             return found[0] if len({term for _, term in found}) == 1 else None
@@ -64,11 +64,6 @@ def _squeezed(text: str) -> str:
 
 def _same(text: str, axis: str, term: str) -> bool:
     return _squeezed(text) == _squeezed(term)
-
-
-def _initials(text: str, axis: str, term: str) -> bool:
-    """JGA for joint goal accuracy"""
-    return text.isupper() and len(term.split()) == len(text) > 2 and "".join(w[0] for w in term.split()) == text.lower()
 
 
 def _part(text: str, axis: str, term: str) -> bool:
@@ -90,9 +85,3 @@ def _shortened(text: str, axis: str, term: str) -> bool:
         return False
     rest, letters = iter(long), iter(short)
     return short != long and capitals != "" and all(s in rest for s in short) and all(s in letters for s in capitals)
-
-
-def _cut(text: str, axis: str, term: str) -> bool:
-    """tok/s for tokens per s: each word begins one of the term's, in their order"""
-    own, whole = words(text), iter(words(term))
-    return len(own) > 1 and len(own[0]) > 2 and all(any(word.startswith(part) for word in whole) for part in own)

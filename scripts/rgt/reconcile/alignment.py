@@ -168,7 +168,7 @@ def _missed(cell: _Cell, fact: Fact, vocabulary: Vocabulary) -> None:
     if one.kind == "match" and any(_named(each, one, vocabulary) for each in one.facts):
         return
     miss = slip(fact, place.numeral, place.unit)
-    if not miss or place.numeral.digits < 3 or (one.kind == "drift" and fact in one.facts):
+    if not miss or "point" in fact.terms or place.numeral.digits < 3 or (one.kind == "drift" and fact in one.facts):
         return
     if not cell.equal and miss.apart > _LIKE:
         return

@@ -6,14 +6,16 @@ as long as the cells it is computed from state their values.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from rgt.reconcile.places import Outcome
 
 _WIDEST = 14  # lines that are tried against each other
 _SIZE = 12.0  # times: a slip by ten is wrong, what is farther off is something else
+_RARE = 0.3  # of all numbers: what follows a formula more often does so by chance
 _PLAIN = ("", "from")
 
 Grid = dict[tuple[int, int], Outcome]
@@ -63,7 +65,8 @@ def _check(line: _Line, others: dict[int, dict[int, Outcome]]) -> None:
         if held > most:
             most, best = held, results
     wrong = [along for along, (value, slack, _) in best.items() if not _follows(line, line.cells[along], value, slack)]
-    if most < (2 if line.told else 3) or not wrong or 3 * len(wrong) > most + len(wrong):
+    chance = math.prod(_luck(line.cells[along], best[along][1]) for along in best if along not in wrong)
+    if most < (2 if line.told else 3) or chance > _RARE or not wrong or 3 * len(wrong) > most + len(wrong):
         for along, (value, _, how) in best.items():
             one = line.cells[along]
             if most > 2 and one.kind == "unexplained" and along not in wrong:
@@ -76,6 +79,12 @@ def _check(line: _Line, others: dict[int, dict[int, Outcome]]) -> None:
             one.kind, one.sure, one.expected, one.equals = "drift", "likely", value, []
             same = abs(abs(value) - abs(one.place.numeral.value)) <= one.place.numeral.ulp
             one.why = f"the sign is wrong: {how}" if same else f"unlike the rest of its line, it is not {how}"
+
+
+def _luck(one: Outcome, slack: float) -> float:
+    """How often any number of this size would follow a formula."""
+    numeral = one.place.numeral
+    return min(1.0, (2 * slack + numeral.ulp) / max(abs(numeral.value), numeral.ulp))
 
 
 def _tells(one: Outcome, value: float, slack: float) -> bool:
@@ -99,6 +108,12 @@ def _ways(line: _Line, others: dict[int, dict[int, Outcome]]) -> Iterator[dict[i
         both = [along for along in line.cells if _given(others[first].get(along)) and _given(others[second].get(along))]
         for how, compute in _PAIRS if len(both) > 1 else ():
             made = {along: _computed(how, compute, others[first][along], others[second][along]) for along in both}
+            yield {along: one for along, one in made.items() if one}
+    for other in others.values():  # against the row before, as in a list of additions
+        given = [along for along in sorted(other) if _given(other[along])]
+        after = [(base, along) for base, along in pairwise(given) if along in line.cells]
+        for how, compute in _PAIRS[:1] if len(after) > 2 else ():
+            made = {along: _computed(how, compute, other[along], other[base]) for base, along in after}
             yield {along: one for along, one in made.items() if one}
     for other in others.values():  # against one row
         given = [along for along in other if _given(other[along])]

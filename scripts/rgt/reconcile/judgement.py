@@ -7,10 +7,15 @@ a ratio or a mean of values, another owner. All other numbers are unexplained, w
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from rgt.reconcile.facts import UNITS, Fact, kind_of
+from rgt.reconcile.numerals import NUMBER_WORDS
 from rgt.reconcile.places import Outcome, Place, about, comparable
 from rgt.reconcile.prose_changes import judge_change
 from rgt.reconcile.readings import Slip, agrees, matches, reading, rounds_to, scales, slip, spread_agrees
@@ -18,14 +23,25 @@ from rgt.reconcile.vocabulary import Vocabulary
 
 _CLOSE, _FAR = 0.15, 0.6  # relative differences: of the same quantity in a sentence; in a cell
 _ALIKE = 3.0  # one value taken for another that is larger by more is noticed
+_LONG = 3  # digits: of shorter numbers three in a hundred differ from a value in one digit
+_MOST_RUNS = 30  # seeds: more are episodes, or samples
 _FEW = 4  # values that the words leave open, of which a slip of digits still tells the one
 _SOFT = ("the value differs", "one digit differs")  # what happens by chance
+_SUMMARIES: tuple[tuple[str, Callable[[list[float]], float]], ...] = (
+    ("mean", statistics.fmean),
+    ("median", statistics.median),
+    ("sum", math.fsum),
+    ("range", lambda values: max(values) - min(values)),
+)
 _ROUGH = frozenset(["about", "bound", "range"])
 _MEANS = frozenset(["mean"])
 _AVERAGED = re.compile(
     r"\b(?:averaged? (?:over|across)|averages|(?:mean|average) .{0,30}(?:over|across|of) (?:all|the|both))"
     r"|数据集的?(?:\w{0,2})平均|取?算术平均|平均而言|均值为|平均",
     re.I,
+)
+_HOW_MANY = re.compile(
+    rf"\b(?:over|across|of)\s(?:all\s|the\s)*(\d+|{'|'.join(filter(str.isascii, NUMBER_WORDS))})\b", re.I
 )
 _OTHER_SPREAD = re.compile(r"\b(?:s\.?e\.?m?|std\.? ?err\w*|standard errors?|CI|confidence|95)\b|标准误|置信", re.I)
 _INTERVAL = re.compile(
@@ -172,7 +188,12 @@ def _runs(place: Place, vocabulary: Vocabulary) -> Outcome:
     if said in vocabulary.counts:
         return Outcome(place, "match")
     having = [fact for fact in vocabulary.facts if fact.n]
-    if len(vocabulary.counts) != 1 or said > 30 or 4 * len(having) < len(vocabulary.facts) or place.doubts():
+    if (
+        len(vocabulary.counts) != 1
+        or max(said, *vocabulary.counts) > _MOST_RUNS
+        or 4 * len(having) < len(vocabulary.facts)
+        or place.doubts()
+    ):
         return Outcome(place, "unexplained", why="the values have no such number of runs, or several")
     right = float(having[0].n or 0)
     if said % right == 0 and re.match(r"\s?(?:\w+ )?(?:runs|trainings)\b|\s?次", place.text[place.numeral.end :]):
@@ -186,7 +207,33 @@ def _average(place: Place, vocabulary: Vocabulary) -> Outcome:
     for one in found:
         if all(about(fact, place) for fact in one.facts):
             return Outcome(place, "derived", list(one.facts[:8]), one.value, why=one.how)
+    numeral, means = place.numeral, list(_means(place, vocabulary))
+    if len(means) == 1 and numeral.digits > 2 and not numeral.role and not place.doubts():
+        facts = means[0]
+        mean = replace(facts[0], value=sum(fact.value for fact in facts) / len(facts), spread=None)
+        if reading(mean, numeral, place.unit) is not None:
+            return Outcome(place, "derived", facts[:8], mean.value, why=f"the mean of {len(facts)} values")
+        miss = slip(mean, numeral, place.unit)
+        if miss and (miss.what not in _SOFT or miss.apart < _CLOSE):
+            why = f"{miss.what}: the mean of {len(facts)} values"
+            return Outcome(place, "drift", facts[:8], miss.expected, "likely", why)
     return Outcome(place, "unexplained", why="a mean over values that the text does not name")
+
+
+def _means(place: Place, vocabulary: Vocabulary) -> Iterator[list[Fact]]:
+    """The values that differ on one axis alone, of which the text may give the mean."""
+    if len(vocabulary.axes.get("method", ())) > 1 and "method" not in place.own:
+        return
+    told = _HOW_MANY.search(place.text)
+    count = NUMBER_WORDS.get(told[1].lower(), told[1]) if told else ""
+    for axis in vocabulary.axes:
+        if axis in ("metric", "method", "split", "statistic", "point", "sweep") or axis in place.own:
+            continue
+        terms = {name: frozenset([term]) for name, term in place.around.items() if name != axis} | place.own
+        facts = [fact for fact in vocabulary.members(vocabulary.plausible(terms)) if axis in fact.terms]
+        rest = {frozenset(fact.terms.items()) - {(axis, fact.terms[axis])} for fact in facts}
+        if len(facts) > 1 and len(rest) == 1 and str(count) in ("", str(len(facts))):
+            yield facts
 
 
 # -- a number that no fitting fact has
@@ -206,6 +253,12 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         ]
         if computed:
             return Outcome(place, "derived", list(computed[0].facts[:8]), computed[0].value, why=computed[0].how)
+    for how, compute in _SUMMARIES if len(choices) > 1 and not equal and numeral.digits > 2 else ():
+        summary = replace(candidates[0], value=compute([fact.value for fact in candidates]), spread=None)
+        if reading(summary, numeral, place.unit) is not None:
+            return Outcome(
+                place, "derived", candidates[:8], summary.value, why=f"the {how} of {len(candidates)} values"
+            )
     misses = [(fact, miss) for fact in candidates[:_FEW] if (miss := slip(fact, numeral, place.unit))]
     hard = [pair for pair in misses if pair[1].what not in _SOFT]
     if len(choices) > 1:  # of a few values, the one that was mistyped
@@ -220,18 +273,23 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
     fact, miss = misses[0]
     mentioned = not place.cell and any(_mentioned(other, fact, place) for other in equal)
     named = all(axis in {*place.own, "split"} for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
-    tied = place.cell or (place.bound and all(comparable(fact, other) for other in equal))
+    tied = place.cell and all(place.own.keys() & _apart(fact, other) for other in equal)
+    tied = tied or (place.bound and all(comparable(fact, other) for other in equal))
     tied = tied or (named and not place.unclear and numeral.digits > 2 and all(_confused(fact, one) for one in equal))
     if (equal and not tied) or mentioned or place.doubts():
         return Outcome(place, "match" if equal else "cited", equal[:4], why="; ".join(place.against))
-    typed = hard or (named and miss.what == "one digit differs")
+    typed = hard or (named and miss.what == "one digit differs" and numeral.digits > _LONG)
     sure = "certain" if typed and not equal and len(choices) == 1 else "likely"
     return Outcome(place, "drift", [fact], miss.expected, sure, miss.what, equal)
 
 
+def _apart(fact: Fact, other: Fact) -> set[str]:
+    return {axis for axis, _ in fact.terms.items() ^ other.terms.items()}
+
+
 def _confused(fact: Fact, other: Fact) -> bool:
     """Could one have been copied for the other: of the same metric, or of everything but the metric?"""
-    apart = {axis for axis, _ in fact.terms.items() ^ other.terms.items()}
+    apart = _apart(fact, other)
     near = abs(fact.value) < _ALIKE * abs(other.value) < _ALIKE**2 * abs(fact.value)
     return near and (fact.terms.get("metric") == other.terms.get("metric") or apart == {"metric"})
 

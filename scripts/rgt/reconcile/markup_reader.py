@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from rgt.reconcile.passages import Block, Cell, Passage, Table, plain, text_of
 
+_FRONT = re.compile(r"---[ \t]*\n(.*?\n)---[ \t]*\n", re.S)
 _FENCE = re.compile(r" {0,3}(```+|~~~+)\s*([\w+-]*)")
 _OUTPUTS = frozenset(["markdown", "md"])  # a fence that shows a document; others show code or logs
 _HEADING = re.compile(r" {0,3}#{1,6}\s+(.*)")
@@ -23,7 +25,41 @@ _NUMERIC = re.compile(r"[\W_]*[-+±]?\.?\d[\d.,]*\s*(?:%|[±(+].*)?$")
 
 
 def read_markdown(path: Path) -> Iterator[Block]:
-    return markdown_blocks(plain(text_of(path)))
+    text = plain(text_of(path))
+    front = _FRONT.match(text)
+    if front and "model-index" in front[0]:
+        yield from _model_index(front[1])
+        yield from markdown_blocks(text[front.end() :], 1 + text.count("\n", 0, front.end()))
+    else:
+        yield from markdown_blocks(text)
+
+
+def _model_index(front: str) -> Iterator[Passage]:
+    """The results that a model card lists for the hub, each as a sentence: "m, SST-2, test: accuracy 91.2"."""
+    import yaml
+
+    def entries(node: Any, key: str) -> list[Any]:
+        """What stands under a key, as a list."""
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        inner = next((value for name, value in pairs if name.value == key), None)
+        return inner.value if isinstance(inner, yaml.SequenceNode) else [inner] if inner is not None else []
+
+    def word(node: Any, *keys: str) -> str:
+        return next((found[0].value for key in keys if (found := entries(node, key)) and found[0].id == "scalar"), "")
+
+    try:
+        root = yaml.compose(front, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return
+    for model in entries(root, "model-index"):
+        for result in entries(model, "results"):
+            data = " ".join(f"{word(one, 'name', 'type')} {word(one, 'split')}" for one in entries(result, "dataset"))
+            for metric in entries(result, "metrics"):
+                line = 2 + max(
+                    [value.start_mark.line for value in entries(metric, "value")] or [metric.start_mark.line]
+                )
+                text = f"{word(model, 'name')}, {data}: {word(metric, 'name', 'type')} {word(metric, 'value')}"
+                yield Passage(text, line, "model-index")
 
 
 def markdown_blocks(text: str, first_line: int = 1, where: str = "") -> Iterator[Block]:

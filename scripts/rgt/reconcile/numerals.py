@@ -68,7 +68,7 @@ _NOISE = re.compile(
 _CHANGE_AFTER = re.compile(
     r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy|percent|%|F1|BLEU|mAP)[\s-])?(?:points?\b|pp\b|p\.p\.|pts?\b|ppt\b|个百分点|个点|百分点"
     r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
-    r"|decrease|boost|apart|above|relative|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer|cheaper|speed-?up)"
+    r"|decrease|boost|apart|above|below|relative|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer|cheaper|speed-?up)"
     r"|\s[A-Z][\w@]{1,9}\s(?:more|less|higher|lower|better|worse)\b"  # 2.6 AP more
     r"|\s?的(?:绝对|相对)?(?:提升|下降|降低|提高|增益|改进|差距|优势))",
     re.I,

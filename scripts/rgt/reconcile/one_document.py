@@ -25,7 +25,7 @@ _PROPOSES = re.compile(
     re.I,
 )
 _NEAR = 60  # characters behind "we propose"
-_FEW, _PART = 4, 3  # errors of a table that is otherwise right: fewer than four, or less than a third
+_FEW, _PART = 2, 0.125  # errors of a block that is otherwise right: no more than two, or than an eighth
 
 
 @dataclass
@@ -63,14 +63,13 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
 
 
 def doubt_reading(outcomes: list[Outcome]) -> None:
-    """Where a large part of a table differs, it was not understood, or all of it is old: no single number is blamed."""
+    """Where more than an eighth of a block differs, it is about another subset or release, or was not understood."""
     drifts = [one for one in outcomes if one.kind == "drift" and one.sure != "anchored"]
-    agreed = sum(one.kind in ("match", "derived") for one in outcomes)
-    if len(drifts) < _FEW or _PART * len(drifts) <= agreed + len(drifts):
-        return
-    why = f"{len(drifts)} of {agreed + len(drifts)} numbers here differ: read wrongly, or all of it is of other runs"
-    for number, one in enumerate(drifts):
-        one.kind, one.sure, one.why = ("unexplained" if number else "drift"), "likely", why
+    compared = len(drifts) + sum(one.kind in ("match", "derived") for one in outcomes)
+    strange = sum(not one.equals for one in drifts)  # what is another value of the file was copied from it
+    if strange > max(_FEW, _PART * compared):
+        for one in drifts:
+            one.kind, one.sure, one.why = "unexplained", "", f"{len(drifts)} of {compared} numbers here differ"
 
 
 def doubt_names(outcomes: list[Outcome]) -> None:

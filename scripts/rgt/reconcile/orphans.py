@@ -7,21 +7,20 @@ row or column state, and that none of them states: that value was meant, whateve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from rgt.reconcile.facts import Fact
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.places import Outcome, comparable
-from rgt.reconcile.readings import matches, reading
+from rgt.reconcile.readings import by_chance, matches, reading
 from rgt.reconcile.vocabulary import Vocabulary
 
-_LISTED, _GAP = 4, 25  # numbers of a list; characters between two
 _POWERS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
 
 
 def second_look(lines: Iterable[list[Outcome]], vocabulary: Vocabulary) -> None:
     """Judges the numbers of sentences, rows and columns again, in place."""
     stated: dict[int, list[Fact]] = {}
+    lines = list(lines)
     for line in (part for whole in lines for part in _by_unit(whole)):
         if len(line) < 2 or not any(map(_open, line)):
             continue
@@ -31,6 +30,28 @@ def second_look(lines: Iterable[list[Outcome]], vocabulary: Vocabulary) -> None:
         for one in line:
             if _open(one) and not stated[id(one)]:
                 _look(one, [stated[id(other)] for other in line if other is not one], vocabulary)
+    _doubt(lines)
+
+
+def _doubt(lines: list[list[Outcome]]) -> None:
+    """Where most other numbers are no values of the file, a line is of other runs: nothing in it is wrong."""
+    beside: dict[int, list[list[bool]]] = {}
+    plain = [[one for one in line if one.place.numeral.role in ("", "from") and _compared(one)] for line in lines]
+    for line in plain:
+        for one in line if any(one.kind == "drift" for one in line) else ():
+            others = [other for other in line if other is not one and not (one.place.cell and other.kind == "drift")]
+            known = [other.kind in ("match", "derived") or bool(other.equals) for other in others]
+            beside.setdefault(id(one), []).append(known)
+    for one in (one for line in plain for one in line if one.kind == "drift" and one.sure == "likely"):
+        every = [known for line in beside[id(one)] for known in line]
+        alone = any(len(line) > 2 and not any(line) for line in beside[id(one)])
+        if alone or (len(every) > 1 and sum(every) * (3 if one.place.cell else 2) < len(every) + (not one.place.cell)):
+            one.kind, one.sure, one.why = "unexplained", "", "most numbers beside it are no values of the file"
+
+
+def _compared(one: Outcome) -> bool:
+    """May it be a value of the file at all? A rival's number may not."""
+    return one.place.numeral.digits > 1 and one.kind != "cited"
 
 
 def _by_unit(line: list[Outcome]) -> Iterator[list[Outcome]]:
@@ -61,43 +82,24 @@ def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> Non
         {axis: terms for axis, terms in place.own.items() if axis not in {*place.inferred, "metric"}}
     )
     said = {*place.around.values(), *(term for terms in (place.named | place.own).values() for term in terms)}
-    meant = {}
-    for what, other in _mistyped(place.numeral):
-        for fact in matches(vocabulary, other, place.unit):
-            alone = len(known) == 1 and any(comparable(fact, other) for other in known[0])
-            alike = alone or (len(known) > 1 and shared and shared <= parts[fact.bit])
-            named = any(term in said for term in fact.terms.values())
-            if fact.value not in taken and fact.bit & fitting and alike and (named or len(known) > 2):
-                meant[fact.value] = fact, what, fact.value * (reading(fact, other, place.unit) or 1.0)
-    if len(meant) == 1:
-        ((fact, what, right),) = meant.values()
+
+    def meant(numeral: Numeral) -> dict[float, tuple[Fact, str, float]]:
+        found = {}
+        for what, other in _mistyped(numeral):
+            for fact in matches(vocabulary, other, place.unit):
+                alone = len(known) == 1 and any(comparable(fact, other) for other in known[0])
+                alike = alone or (len(known) > 1 and shared and shared <= parts[fact.bit])
+                named = any(term in said for term in fact.terms.values())
+                possible = fact.bit & fitting and fact.value not in taken and "point" not in fact.terms
+                if possible and alike and (named or len(known) > 2):
+                    found[fact.value] = fact, what, fact.value * (reading(fact, other, place.unit) or 1.0)
+        return found
+
+    found = meant(place.numeral)
+    if len(found) == 1 and not by_chance(place.numeral, lambda other: bool(meant(other))):
+        ((fact, what, right),) = found.values()
         one.kind, one.facts, one.expected, one.sure, one.equals = "drift", [fact], right, "likely", []
         one.why = f"{what}: the numbers beside it are of the same kind as this value"
-
-
-def list_look(sentence: list[Outcome], vocabulary: Vocabulary) -> None:
-    """ "C 50.9, Java 49.4, Rust 35.3, Go 35.7": one number of a list is the value of another method than all others."""
-    line = [one for one in sentence if one.place.numeral.role == ""]
-    if len(line) < _LISTED or any(one.kind != "match" or not one.facts for one in line):
-        return
-    for at, one in enumerate(line):
-        near = [other.place.numeral for other in line[max(0, at - 1) : at + 2]]
-        if any(b.start - a.end > _GAP for a, b in pairwise(near)) or one.place.numeral.digits < 3:
-            continue
-        others = [other.facts for other in line if other is not one]
-        for axis in one.facts[0].terms:
-            terms = [{fact.terms.get(axis, "") for fact in facts} for facts in others]
-            common = set.intersection(*terms) - {fact.terms.get(axis, "") for fact in one.facts} - {""}
-            named = {fact.terms.get(axis) for fact in one.facts} & one.place.named.get(axis, frozenset())
-            if len(common) != 1 or named or axis == "metric":
-                continue
-            wanted = [one.facts[0].terms | {axis: min(common)}]
-            meant = [fact for fact in vocabulary.members(vocabulary.named[axis, min(common)]) if fact.terms in wanted]
-            if len(meant) == 1 and reading(meant[0], one.place.numeral, one.place.unit) is None:
-                one.equals, one.facts, one.kind, one.sure = one.facts, meant, "drift", "likely"
-                one.expected = meant[0].value * (reading(one.equals[0], one.place.numeral, one.place.unit) or 1.0)
-                one.why = f"the other numbers of this list are of {min(common)!r}"
-                break
 
 
 def _mistyped(numeral: Numeral) -> Iterator[tuple[str, Numeral]]:

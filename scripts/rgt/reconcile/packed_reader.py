@@ -1,4 +1,4 @@
-"""Files that hold cells, slides or rows: Jupyter notebooks, Word and PowerPoint files, CSV and TSV."""
+"""Files that hold cells, slides, pages or rows: Jupyter notebooks, Word and PowerPoint files, PDF, CSV and TSV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from rgt.errors import bad_input
+from rgt.errors import bad_input, lacking
 from rgt.reconcile.markup_reader import html_blocks, markdown_blocks
 from rgt.reconcile.passages import MAX_BYTES, Block, Cell, Passage, Table, plain, text_of
 
@@ -24,6 +24,7 @@ _OWNER = re.compile(rb'slides/slide(\d+)\.xml"')
 _AXES = frozenset(
     "step steps epoch epochs iter iteration global_step _step time timestamp _timestamp wall_time".split()
 )
+PDF_NEEDS = "a PDF is read with pypdf, which is not installed: pip install pypdf, or give the source of the document"
 _LARGEST_FIELD = 2**20
 # SyntaxError: broken XML; RuntimeError: an encrypted member, or an unknown packing; ValueError: a width without digits
 _BROKEN = (zipfile.BadZipFile, zlib.error, SyntaxError, KeyError, RuntimeError, EOFError, OSError, ValueError)
@@ -143,6 +144,26 @@ def _text(element: ElementTree.Element, space: str) -> str:
     words = {f"{space}br": " ", f"{space}tab": " "}
     nodes = element.iter()
     return plain("".join((node.text or "") if node.tag == f"{space}t" else words.get(node.tag, "") for node in nodes))
+
+
+# -- PDF: the text of its pages, as pypdf gives it: a table is lines of numbers, which prose rules read with care
+
+
+def read_pdf(path: Path) -> Iterator[Block]:
+    try:
+        import pypdf
+    except ImportError:
+        raise lacking(PDF_NEEDS) from None
+    try:
+        pages = [page.extract_text() for page in pypdf.PdfReader(path).pages]
+    except Exception as error:  # a PDF can be broken in any way
+        raise bad_input(f"{path} cannot be read as a PDF: {' '.join(str(error).split())[:100]}") from None
+    for number, text in enumerate(pages, 1):
+        joined = re.sub(r"(?<=[a-z])-\n(?=[a-z])", "", text)  # a word that is broken at the end of a line
+        for block in markdown_blocks(plain(joined), 1, f"page {number}"):
+            for piece in [block] if isinstance(block, Passage) else [cell for row in block.rows for cell in row]:
+                piece.line = number
+            yield block
 
 
 # -- CSV and TSV: one table

@@ -23,6 +23,7 @@ READERS = {  # of each kind of file: module and function
     **dict.fromkeys((".docx", ".pptx"), "packed_reader.read_office"),
     ".tex": "latex_reader.read_latex",
     ".ipynb": "packed_reader.read_notebook",
+    ".pdf": "packed_reader.read_pdf",
 }
 MAX_BYTES = 256 * 2**20  # a document; whatever is larger is data
 _ITEM_LENGTH = 160  # characters: what is longer is a paragraph of its own

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from rgt.reconcile.derivations import Derived, changes
-from rgt.reconcile.facts import FULL_NAMES, Fact
+from rgt.reconcile.facts import FULL_NAMES, Fact, kind_of
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.places import Outcome, Place, Terms, about, comparable
 from rgt.reconcile.readings import matches
@@ -73,7 +73,11 @@ def kinds_of(place: Place) -> frozenset[str]:
 def judge_change(place: Place, outcomes: list[Outcome], vocabulary: Vocabulary) -> Outcome:
     numeral, kinds = place.numeral, kinds_of(place)
     if not place.cell:
-        decided = _from_written(place, outcomes, kinds, vocabulary) or _from_names(place, outcomes, kinds, vocabulary)
+        decided = (
+            _from_written(place, outcomes, kinds, vocabulary)
+            or _from_stated(place, outcomes, kinds, vocabulary)
+            or _from_names(place, outcomes, kinds, vocabulary)
+        )
         if decided:
             return decided
     found = vocabulary.derivations.explaining(numeral, kinds, place.unit)
@@ -106,7 +110,7 @@ def _from_written(
     old, new = (one.place.numeral for one in pair)
     stated = [list(matches(vocabulary, one.place.numeral, one.place.unit)) for one in pair]
     facts = next(([a, b] for a in stated[0] for b in stated[1] if comparable(a, b)), [])
-    known = bool(facts) and not any(one.kind == "drift" for one in pair)
+    known = bool(facts) and not any(one.kind == "drift" for one in pair) and _of_pair(place, pair, facts, vocabulary)
     possible = [one for one in _between(old, new, kinds) if not ordered or _right_base(one[2], old, new, place)]
     size, ulp = abs(place.numeral.value), place.numeral.ulp
     for value, slack, _, how in possible:
@@ -119,6 +123,18 @@ def _from_written(
         return None
     value, _, _, how = min(near, key=lambda one: abs(one[0] - size))
     return Outcome(place, "drift", facts, value, "likely", f"{how} = {value:.4g}")
+
+
+def _of_pair(place: Place, pair: tuple[Outcome, Outcome], facts: list[Fact], vocabulary: Vocabulary) -> bool:
+    """Is a change said of these two? "from 85.1 to 89.4, F1 by 6.2 %" and "42.4, 3.0 times that of C" are not."""
+    near = max((one.place.numeral.end for one in pair), default=0)
+    between = {
+        hit.term
+        for hit in vocabulary.find(place.text)
+        if hit.axis == "metric" and near <= hit.start < place.numeral.start
+    }
+    terms = {term for fact in facts for term in fact.terms.values()}
+    return between <= terms and (not place.reference or place.reference[1] in terms)
 
 
 def _turned(place: Place, change: float) -> bool:
@@ -198,6 +214,64 @@ def _right_base(base: float, old: Numeral, new: Numeral, place: Place) -> bool:
     return base == x
 
 
+# -- from the value before it
+
+_BESIDE, _BEHIND = 70, 25  # characters: between a value and its change; behind it, where it says what is measured
+
+
+def _from_stated(
+    place: Place, outcomes: list[Outcome], kinds: frozenset[str], vocabulary: Vocabulary
+) -> Outcome | None:
+    """ "48.9 on X, 3.6 points above B": the value says what is compared, whatever the words leave open."""
+    numeral = place.numeral
+    before = [
+        one for one in outcomes if one.place.numeral.role in ("", "from") and one.place.numeral.end <= numeral.start
+    ]
+    if not before or before[-1].kind != "match":
+        return None
+    gap = place.text[before[-1].place.numeral.end : numeral.start]
+    speed = _SPEED.search(place.text, numeral.start - len(gap), numeral.end + _BEHIND)
+    beside = (hit for hit in vocabulary.find(place.text) if -len(gap) <= hit.start - numeral.end < _BEHIND)
+    measured = {hit.term for hit in beside if hit.axis == "metric"}
+    if len(gap) > _BESIDE or _APART.search(gap):
+        return None
+    pairs = {
+        (fact.value, base.value): (fact, base)
+        for fact in before[-1].facts
+        if not measured or fact.terms.get("metric") in measured
+        if "point" not in fact.terms and not (speed and kind_of(fact) != "time")
+        for axis, term in _bases(fact, place)
+        if all(fact.terms.get(name) in said for name, said in place.own.items() if name in fact.terms and name != axis)
+        for base in vocabulary.members(vocabulary.named.get((axis, term), 0))
+        if base.terms == {**fact.terms, axis: term} and base.value != fact.value
+    }
+    if len(pairs) != 1 or place.doubts():
+        return None
+    ((fact, base),) = pairs.values()
+    if numeral.percent and not (fact.share or fact.unit == "%"):
+        kinds -= {"difference"}
+    possible = [one for one in changes(fact, base) if one.kind in kinds and _fair(one, base, place)]
+    size, ulp = abs(numeral.value), numeral.ulp
+    for one in possible:
+        if abs(one.value - size) <= 1.5 * ulp:
+            return Outcome(place, "derived", list(one.facts), one.value, why=one.how)
+    near = [one for one in possible if one.kind != "errors" and _alike(one.value, size, ulp)]
+    if not near or numeral.digits < 2:
+        return None
+    nearest = min(near, key=lambda one: abs(one.value - size))
+    return Outcome(place, "drift", list(nearest.facts), nearest.value, "likely", f"{nearest.how} = {nearest.value:.4g}")
+
+
+def _bases(fact: Fact, place: Place) -> Iterator[tuple[str, str]]:
+    """What a value is compared with: what is named, or the whole from which something was left out."""
+    if place.reference:
+        yield place.reference
+        return
+    for axis, term in fact.terms.items():
+        if term.startswith("no ") and term in place.named.get(axis, ()):
+            yield from ((axis, whole) for whole in (*FULL_NAMES, place.ours) if whole)
+
+
 # -- from the names that it compares
 
 
@@ -224,7 +298,7 @@ def _from_names(place: Place, outcomes: list[Outcome], kinds: frozenset[str], vo
                         why = f"the direction is wrong: {one.how}"
                         return Outcome(place, "drift", list(one.facts), -place.numeral.value, "likely", why)
                     return Outcome(place, "derived", list(one.facts), one.value, why=one.how)
-    if not plain or not pairs or "point" in pairs[0][0].terms or _follows_written(place, outcomes, kinds, pairs):
+    if not plain or not pairs or "point" in pairs[0][0].terms:
         return None
     possible = [
         one for pair in pairs for one in changes(*pair[::-1]) if one.kind in kinds and _fair(one, pair[0], place)
@@ -256,21 +330,6 @@ def _from_names(place: Place, outcomes: list[Outcome], kinds: frozenset[str], vo
 def _fair(one: Derived, reference: Fact, place: Place) -> bool:
     """A part of what it is compared with; what is faster may be counted in both ways."""
     return one.kind != "relative" or one.base == reference.value or bool(_SPEED.search(place.text))
-
-
-def _follows_written(
-    place: Place, outcomes: list[Outcome], kinds: frozenset[str], pairs: list[tuple[Fact, Fact]]
-) -> bool:
-    """Does it follow from a number of its sentence, which then is the wrong one?"""
-    size, ulp = abs(place.numeral.value), place.numeral.ulp
-    written = [one.place.numeral.value for one in outcomes if one.place.numeral.role in ("", "from")]
-    return any(
-        one.kind in kinds and abs(one.value - size) <= 1.5 * ulp
-        for value in written
-        for pair in pairs
-        for fact in pair
-        for one in changes(Fact("", value, {}, share=fact.share), fact)
-    )
 
 
 def _pairs(

@@ -17,7 +17,7 @@ from rgt.reconcile.aliases import NAME, NO_OWNER
 from rgt.reconcile.facts import UNITS
 from rgt.reconcile.judgement import judged
 from rgt.reconcile.numerals import Numeral, find_numerals
-from rgt.reconcile.orphans import list_look, second_look
+from rgt.reconcile.orphans import second_look
 from rgt.reconcile.passages import Passage
 from rgt.reconcile.places import Outcome, Place, Terms
 from rgt.reconcile.readings import agrees, slip
@@ -49,9 +49,8 @@ _OTHERS = re.compile(
 )
 # another state of the model, a wish or a limit
 _STATES = re.compile(
-    r"\b(?:(?:on|with|using) (?:only |just )?\d+ ?% of|outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?"
-    r"|hoped?|budget|would|should|upper bound"
-    r"|lower bound|oracle"
+    r"\b(?:(?:on|with|using) (?:only |just )?(?:\d+ ?%|(?:a |one )?(?:quarter|half|third|fifth|tenth)) of"
+    r"|outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?|hoped?|budget|would|should|upper bound|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
     r"|after (?:just|only)|pilot|draft|preprint|submi(?:ssion|tted)|old(?:er)?|initial(?:ly)?|first version"
@@ -141,7 +140,6 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Ou
     if left:
         outcomes = judged(list(_places(bare, line, left, hits, context)), vocabulary)
         second_look([outcomes], vocabulary)
-        list_look(outcomes, vocabulary)
         yield from outcomes
     subjects = [hit for hit in hits if not _REFERENCE.search(bare, max(0, hit.start - 24), hit.start)]
     context.nearest = {**context.nearest, **terms_of(subjects)}  # for the sentences behind it

@@ -33,6 +33,7 @@ from rgt.reconcile.truth_keys import AXES, COSTS, MORE_WORDS, SWEPT, Axes, Key, 
 
 COUNT, LISTS, ONE_RUN = (known_words("keys", name) for name in ("count", "lists", "one_run"))
 _SETTINGS, _WRAPPERS, _SILENT = (known_words("keys", name) for name in ("settings", "wrappers", "silent"))
+_CHOSEN = known_words("keys", "chosen")
 _OWN, _REMOVED = known_words("keys", "own"), known_words("keys", "removed")
 _NAME_FIELDS = ("name", "id", "label", "key", "type")
 _RUN_KEY = re.compile(r"(?:seed|run|fold|trial|rep)[_ -]?\d+", re.I)
@@ -530,6 +531,8 @@ def _grouped(
             continue
         leaf, unit, name = min(same, key=lambda member: (len(member[0].values) > 1, len(member[2])))
         labels = [text for axis, text in leaf.labels.items() if axis not in ("unit", "seed")]
+        if _CHOSEN & {*metric.split()}:
+            terms = {**terms, "point": "chosen"}
         fact = Fact("/".join([name, *labels]), math.fsum(leaf.values) / len(leaf.values), dict(terms), unit)
         fact.n, fact.share, fact.direction = leaf.n, is_share(metric), known.direction if known else ""
         if stat != "value":

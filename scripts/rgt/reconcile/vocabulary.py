@@ -68,6 +68,8 @@ def _whole(text: str, start: int, end: int) -> bool:
     before, behind = text[start - 1 : start], text[end : end + 2]
     if before.isascii() and before.isalnum() and text[start] < "\u3000":
         return False
+    if behind[:1] == "_" and behind[1:].isalnum():
+        return False  # the AP_S of small objects is no AP
     glued = behind[:1].isascii() and behind[:1].isalnum() and text[end - 1] < "\u3000"
     return not glued or (behind[0] == "s" and not behind[1:].isalnum())
 
