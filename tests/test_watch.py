@@ -604,6 +604,7 @@ def test_three_starts_from_the_beginning_are_a_loop_and_three_folds_are_not() ->
     start = [f"step {n} loss {3 - n / 99}" for n in range(0, 60, 5)]
     assert "restarts" in judged(*start * 3) and "restarts" not in judged(*start * 2)
     assert "restarts" not in judged(*(line for fold in (1, 2, 3) for line in (f"=== Fold {fold}/5 ===", *start)))
+    assert "restarts" in judged(*(line for seed in (7, 8, 9) for line in (f"seed: {seed}", *start)))  # a setting
     # in the second of its epochs, after the same checkpoint
     again = [f"epoch {e} | {b}/100 batches | loss 2.0" for e, b in ((2, 60), (2, 90), (3, 20), (3, 50))]
     assert "restarts" in judged(*again * 4)

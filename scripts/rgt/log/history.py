@@ -67,10 +67,10 @@ _A_VALUE = re.compile(r" *[-+]?\b(?:\d[\d.,:/]*(?:e[-+]?\d+)?|nan|inf)", re.I)
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
 _SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
-# the next of several trainings in one log, which counts from its own beginning
+# the next of several trainings in one log, which counts from its own beginning; `seed: 3` is a setting, and no heading
 _CHAPTER = re.compile(
-    r"^\W*(?:\w+\W+){0,4}?((?:fold|stage|phase|trial|seed|task|split|member|model|run|subject|part|round|experiment|config)"
-    r"s?\W{0,3}\d{1,4})\b(?!.*(?:loss|resum|start(?:ed)? again|restart|attempt|retr))|第\s*\d+\s*折",
+    r"^\W*(?:\w+\W+){0,4}?((?:(?:fold|stage|phase|trial|task|split|member|model|run|subject|part|round|experiment|config)"
+    r"s?\W{0,3}|seed[ _#-]{0,2})\d{1,4})\b(?!.*(?:loss|resum|start(?:ed)? again|restart|attempt|retr))|第\s*\d+\s*折",
     re.I,
 )
 SCALE_TOLD = "loss_scale_told"  # by messages about overflows, one point each
