@@ -17,6 +17,7 @@ from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.vocabulary import Vocabulary
 
 _SLACK = 1e-6  # of a unit of the last place: what binary floats lose
+_PRINTED = 1e-8  # of a value: two programs print the ninth digit of one float differently
 _MEASURED = {  # what a value without a unit may be measured in
     "time": ("latency", "training time", "gpu hours", "time"),
     "size": ("memory", "size"),
@@ -27,7 +28,7 @@ _MEASURED = {  # what a value without a unit may be measured in
 
 
 def rounds_to(exact: float, written: float, ulp: float) -> bool:
-    return abs(exact - written) <= ulp * (0.5 + _SLACK) + abs(exact) * 1e-12
+    return abs(exact - written) <= ulp * (0.5 + _SLACK) + abs(exact) * _PRINTED
 
 
 def scales(fact: Fact, numeral: Numeral, unit: str = "") -> tuple[float, ...]:
@@ -94,7 +95,8 @@ def matches(vocabulary: Vocabulary, numeral: Numeral, unit: str = "") -> Iterato
         tried |= {1e-3, 1e-6, 1e-9}
     seen = 0
     for scale in tried:
-        for fact in vocabulary.near(numeral.value * scale, numeral.ulp * scale * (0.5 + _SLACK) * 1.000001):
+        radius = numeral.ulp * scale * (0.5 + _SLACK) * 1.000001 + abs(numeral.value * scale) * _PRINTED
+        for fact in vocabulary.near(numeral.value * scale, radius):
             if not fact.bit & seen and reading(fact, numeral, unit) is not None:
                 seen |= fact.bit
                 yield fact
