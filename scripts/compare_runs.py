@@ -26,6 +26,7 @@ from rgt.compare_runs import changes, stats, suspect, trial_sources, verdict
 from rgt.compare_runs import plan as plans
 from rgt.compare_runs.trial import Arm, short
 from rgt.compare_runs.verdict import Question
+from rgt.metrics import table
 from rgt.report import SEVERITIES, Report
 
 import click
@@ -59,7 +60,9 @@ def main() -> None:
 
 
 _metric_split = click.option(
-    "--split", type=click.Choice(["train", "val", "test"]), help="[default: test, else val, else train]"
+    "--split",
+    callback=lambda _ctx, _option, word: table.scope(word or ""),
+    help="Or what it was measured on, as the records name it. [default: test, else val, else train]",
 )
 
 
@@ -214,8 +217,7 @@ def plan(
 
 def _print(question: Question) -> None:
     a, b = question.a, question.b
-    better = "higher" if question.direction == "up" else "lower"
-    said = f"{question.split or 'split not recorded'}; {better} is better, {question.stated_by}"
+    said = f"{question.split or 'split not recorded'}; {question.better}, {question.stated_by}"
     click.echo(f"{question.verdict.upper()}: {a.arm.name} vs {b.arm.name} in {question.metric} ({said})")
     for reason in question.reasons[:4]:
         click.echo(f"  because {reason}")

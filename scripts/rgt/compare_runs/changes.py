@@ -47,8 +47,9 @@ class Changes:
 def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, ...]) -> list[Note]:
     """Take out what is no setting; one note says what and why.
 
-    A table does not say which columns were set and which were measured: there a column that varies within an arm is
-    left out, unless all arms hold the same mix of it (folds, data sets).
+    What has its own value in each of several runs names the run. A table does not say which columns were set and which
+    were measured: there a column that varies within an arm is left out, unless all arms hold the same mix of it (folds,
+    data sets).
     """
     trials = [trial for arm in arms for trial in arm.trials]
     left: dict[str, list[str]] = {}
@@ -63,6 +64,8 @@ def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, 
             why = "" if any(_matches(key, word) for word in wanted) else "not in --settings"
         elif of_table and flat_settings.is_measured(key):
             why = "measured"
+        elif _names_runs(key, trials, values):
+            why = "another one in every run"
         else:
             mixed = of_table and any(len(one) > 1 for one in values) and any(one != values[0] for one in values)
             why = "varies within an arm" if mixed else ""
@@ -76,6 +79,14 @@ def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, 
         return []
     message = "left out as no settings: " + "; ".join(f"{', '.join(keys[:8])} ({why})" for why, keys in left.items())
     return [Note("confound", "info", message, disclose=message)]
+
+
+def _names_runs(key: str, trials: list[Trial], values: list[set[str]]) -> bool:
+    """A path, an id or a job's number; 0.013 and 0.002 are rather drawn by a search, and other data is other data."""
+    given = [(trial.config or {}).get(key) for trial in trials]
+    ids = all(isinstance(one, str) or (isinstance(one, float) and one == int(one) and one >= 1000) for one in given)
+    several = max(map(len, values)) > 1 and len(set(given)) == len(trials) > 2
+    return ids and several and flat_settings.kind(key) != "data"
 
 
 def paired_value(key: str, trial: Trial) -> str:
@@ -104,7 +115,9 @@ def compare(a: Arm, b: Arm, intended: str | None) -> Changes:
         notes.append(told("unrecorded", message, f"{what} not recorded, so confounds there cannot be excluded"))
     if intended:
         meant = [change for change in found if _matches(change.key, intended)]
-        variable, confounds = (meant[0] if meant else None), [change for change in found if change not in meant]
+        labels = {trial.label for trial in runs} if meant else set()  # `arm=new` in a table names what was meant
+        variable = meant[0] if meant else None
+        confounds = [change for change in found if change not in meant and change.key not in labels]
     else:
         variable, confounds = (found[0], []) if len(found) == 1 else (None, found)
     beside = f"beside the intended {intended}" if intended else "and it is not the only change"

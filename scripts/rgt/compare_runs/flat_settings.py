@@ -19,9 +19,9 @@ _ABSENT = "(not set)"
 
 _HARMLESS = re.compile(
     r"""(output|out|save|log|logs|logging|run|work|result|results|ckpt|checkpoint|experiment|exp|default_root|tensorboard)_?(dir|path|folder|root)
-    |logdir|workdir|cwd|run_?(id|name|tag)|exp(eriment)?(_?(id|name))?|name|job_?(id|name|type)|display_name|id|uuid|tags?|notes?
+    |tb_(dir|log)|cache_dir|logdir|workdir|cwd|run_?(id|name|tag)|exp(eriment)?(_?(id|name))?|name|job_?(id|name|type)|display_name|id|uuid|tags?|notes?
     |description|group|project|entity|user(name)?|author|host(name)?|node|nodelist|port|master_(addr|port)|rdzv_\w+|local_rank|rank
-    |gpu_?ids?|cuda_visible_devices|timestamp|date|time|created(_at)?|started(_at)?|start_time|runtime|_timestamp|_runtime|state
+    |gpu_?ids?|(cuda_|gpu_)?device(_?ids?)?|cuda_visible_devices|(slurm|pbs|lsf)_?\w+|comments?|remarks?|timestamp|date|time|created(_at)?|started(_at)?|start_time|runtime|_timestamp|_runtime|state
     |wandb\w*|_wandb|python|executable|log_?(level|every|interval|freq\w*|steps)|logging_steps|verbose|progress\w*|target|gate|timeout|time_limit
     |sweep|rgt_(cell|queue|run_dir)""",
     re.X,

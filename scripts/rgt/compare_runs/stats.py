@@ -15,7 +15,8 @@ from typing import Any
 
 from rgt.compare_runs.trial import short
 
-CLAIM, PERMUTATION, NOISE = 0.02, 0.05, 0.20  # p below: effect; below, too; from here on: noise
+CLAIM, PERMUTATION, NOISE = 0.02, 0.05, 0.20  # p below: effect; below, too; from here on it may be noise
+INSIDE = 0.5  # of the runs' spread: a larger difference is not called noise, as few runs show no p at all for it
 FEWEST = 3  # runs per arm; two give no spread to speak of
 POWER = 0.8
 RESAMPLES = 1999
@@ -66,7 +67,13 @@ class Outcome:
     def decision(self) -> str:
         """effect | noise | undecided, from the numbers alone."""
         p = self.p if math.isnan(self.holm) else self.holm
-        return _word(p, lambda: not self.permutation_can or (self.p_permutation or 0.0) < PERMUTATION, self.bar)
+        agrees = not self.permutation_can or (self.p_permutation or 0.0) < PERMUTATION
+        return _word(p, lambda: agrees, self.apart, self.bar)
+
+    @property
+    def apart(self) -> float:
+        """The difference in units of the runs' spread."""
+        return _apart(self.difference, *self.sds)
 
 
 def _strict(value: Any) -> Any:
@@ -76,12 +83,17 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _word(p: float, permutation_agrees: Callable[[], bool], bar: float = CLAIM) -> str:
+def _apart(difference: float, *sds: float) -> float:
+    spread = math.sqrt((sds[0] ** 2 + sds[1] ** 2) / 2)
+    return abs(difference) / spread if spread > 0 else 0.0
+
+
+def _word(p: float, permutation_agrees: Callable[[], bool], apart: float, bar: float = CLAIM) -> str:
     if math.isnan(p):
         return "undecided"
     if p < bar:
         return "effect" if permutation_agrees() else "undecided"
-    return "noise" if p >= NOISE else "undecided"
+    return "noise" if p >= NOISE and apart <= INSIDE else "undecided"
 
 
 def decide(a: list[float], b: list[float], paired: bool) -> str:
@@ -91,7 +103,8 @@ def decide(a: list[float], b: list[float], paired: bool) -> str:
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     p = _p(*(_paired(x - y) if paired else _welch(x, y)))
     can = _floor(len(a), len(b), paired) < PERMUTATION
-    return _word(p, lambda: not can or (_permutation(x, y, paired) or 0.0) < PERMUTATION)
+    apart = _apart(float(x.mean() - y.mean()), float(x.std(ddof=1)), float(y.std(ddof=1)))
+    return _word(p, lambda: not can or (_permutation(x, y, paired) or 0.0) < PERMUTATION, apart)
 
 
 def compare(a: list[float], b: list[float], paired: bool, resample: bool = True) -> Outcome:

@@ -35,11 +35,36 @@ def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None) -> Iterat
     above = sum(value > _PERCENT for value in values)
     if metric and metric.share and 0 < above < len(values) and any(value <= 1 for value in values):
         yield bug("range", f"{name} is written as a fraction in some runs and in percent in others")
+    elif metric and metric.share and not above and metric.high == 1 and 0.1 < min(values) <= 1 < max(values):
+        yield bug("range", f"{name} = {short(max(values))} is not possible beside {short(min(values))}")
+    yield from _one_number(a, b, name)
     equal = [value for value in Counter(a.values) & Counter(b.values) if _digits(value) >= _DIGITS]
-    if equal and (len(a.values) == 1 or len(set(a.values)) > 1):  # an arm that is constant has its own finding
-        what = "every value" if sorted(a.values) == sorted(b.values) else f"{short(equal[0])} (to the last digit)"
+    every = sorted(a.values) == sorted(b.values)
+    several = len(a.values) == 1 or len(set(a.values)) > 1  # an arm that is constant has its own finding
+    if several and (equal or (every and len(a.values) >= 3)) and (every or not _by_chance(a.values, b.values)):
+        what = "every value" if every else f"{short(equal[0])} (to the last digit)"
         message = f"{what} is in both arms: the change was not applied, or one checkpoint was evaluated as two"
         yield bug("identical", message)
+
+
+def _by_chance(ours: list[float], theirs: list[float]) -> bool:
+    """Are two equal ones no surprise, so many pairs and so few digits where the values lie?"""
+    values = ours + theirs
+    step = min(10.0 ** -len(f"{value:.15g}".partition(".")[2]) for value in values)
+    pairs, room = len(ours) * len(theirs), (max(values) - min(values)) / step
+    return len(values) > 2 and pairs > 0.01 * room
+
+
+def _one_number(a: Sample, b: Sample, name: str) -> Iterator[Note]:
+    """Val and test, or train and val, with the same values in every run: one was evaluated and written twice."""
+    for sample in (a, b):
+        pairs = [
+            (reading.value, [other for split, other in trial.beside(name) if split != reading.split])
+            for trial, reading in zip(sample.trials, sample.readings, strict=True)
+        ]
+        if len(pairs) >= 2 and all(value in others and _digits(value) >= 3 for value, others in pairs):
+            message = f"arm {sample.arm.name} has the same {name} on two splits in every run: one was written for both"
+            yield bug("identical", message)
 
 
 def _digits(value: float) -> int:

@@ -47,7 +47,13 @@ class Trial:
     doubts: list[str] = field(default_factory=list)  # why its record does not say what ran
     table: bool = False  # a row of a CSV, whose columns may be settings or measurements
     left_out: dict[str, Any] = field(default_factory=dict)  # of the config, as no setting
+    twins: dict[str, list[tuple[str | None, float]]] = field(default_factory=dict)  # metric -> the same on other splits
+    label: str = ""  # the column that its rows were selected by
     available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
+
+    def beside(self, name: str) -> list[tuple[str | None, float]]:
+        """The values of a metric on every split that is recorded."""
+        return [*self.twins.get(name, []), *((one.split, one.value) for one in self.readings.get(name, []))]
 
 
 @dataclass

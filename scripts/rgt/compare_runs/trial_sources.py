@@ -22,7 +22,7 @@ from rgt.errors import bad_input
 from rgt.metrics import table
 from rgt.run import record as rundir
 from rgt.run.foreign import Ask, Foreign
-from rgt.run.foreign.run_survey import CONFIGS, look
+from rgt.run.foreign.run_survey import CONFIGS, EVALUATION, look
 from rgt.run.results import is_typed
 from rgt.walk import tell
 
@@ -55,10 +55,13 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
     seen = look(path, Ask())
     for sentence in seen.stopped:
         tell(sentence)
-    if not seen.runs:
+    runs = [*seen.runs, *(run for run in seen.empty if run.values)]
+    if not runs and path.is_dir() and any(EVALUATION.fullmatch(entry.name) for entry in path.iterdir()):
+        return [_finished(_with_folder(Trial(str(path)), rundir.Run(path), wanted), wanted)]  # a run without a value
+    if not runs:
         why = "; ".join(why for _, why in seen.unread[:3]) or "no run.json, log, table or tracker's file in or below it"
         raise bad_input(f"{path} holds no run: {why}")
-    return [_from_foreign(run, wanted) for run in seen.runs]
+    return [_from_foreign(run, wanted) for run in runs]
 
 
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
@@ -71,8 +74,26 @@ def _from_foreign(run: Foreign, wanted: tuple[str, ...]) -> Trial:
     trial = _from_record(Trial(f"{run.source} {run.key}".strip()), run.record())
     _add_rows(trial, run.rows, str(run.source), wanted)
     for row in run.results:
-        _add_reading(trial, row)
+        if not (run.values and row.get("dataset")):  # values tell of which, as results do not
+            _add_reading(trial, row)
+    _add_values(trial, run.values, wanted)
     return _finished(trial, wanted)
+
+
+def _add_values(trial: Trial, values: list[tuple[str, float]], wanted: tuple[str, ...]) -> None:
+    """The metric is named by the user, so the table need not know it: {"mmlu": {"acc": 0.6}} is the acc of mmlu."""
+    for key, value in values:
+        words = table.words(key)
+        trial.available.add(key.rpartition(".")[2])
+        for name in wanted:
+            split, rest = table.split_and_rest(name)
+            wants = table.words(rest)
+            if words[-len(wants) :] != wants or not wants:
+                continue
+            scope = table.scope(" ".join(words[: -len(wants)]))
+            readings = trial.readings.setdefault(name, [])
+            if (split is None or split == scope) and all(reading.split != scope for reading in readings):
+                readings.append(Reading(value, scope, typed=True))
 
 
 def _from_record(trial: Trial, record: dict[str, Any]) -> Trial:
@@ -112,12 +133,17 @@ def _seed(config: dict[str, Any], seeds: dict[str, int] | None = None) -> str | 
 
 
 def _with_records(trial: Trial, run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
+    return _with_results(_with_folder(trial, run, wanted), run.results, wanted)
+
+
+def _with_folder(trial: Trial, run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
+    """Its curves and its settings."""
     if run.metrics.is_file():
         _add_rows(trial, files.read_jsonl(run.metrics), str(run.metrics), wanted)
     for path in [run.path / name for name in CONFIGS.split()]:
         if path.is_file() and path.stat().st_size:
             trial.config = flat_settings.merged(trial.config or {}, flat_settings.read_file(path))
-    return _with_results(trial, run.results, wanted)
+    return trial
 
 
 def _with_results(trial: Trial, path: Path, wanted: tuple[str, ...]) -> Trial:
@@ -171,6 +197,8 @@ def _add_rows(trial: Trial, rows: Iterable[dict[str, Any]], where: str, wanted: 
         trial.available.update(row.keys() - _BOOKKEEPING)
         for name in (*wanted, *_TOKENS):
             split, rest = by_split.get(name, (None, name))
+            if name in wanted:
+                _add_twins(trial, name, split, rest, row)
             if row.get(name) is None and split and row.get("split") == split and row.get(rest) is not None:
                 others.setdefault((name, split), {})[step] = number(row[rest], f"{where}, step {step}: {rest}")
             if row.get(name) is None:
@@ -182,6 +210,16 @@ def _add_rows(trial: Trial, rows: Iterable[dict[str, Any]], where: str, wanted: 
                 trial.budget["tokens"] = max(trial.budget.get("tokens", 0.0), value)
     exact = {name for name, _ in trial.curves}
     trial.curves |= {key: curve for key, curve in others.items() if key[0] not in exact}
+
+
+def _add_twins(trial: Trial, name: str, split: str | None, rest: str, row: dict[str, Any]) -> None:
+    """The newest values of a metric on other splits, as `loss` of train is beside `val_loss`."""
+    for key, value in row.items():
+        of, what = table.split_and_rest(key)
+        of = of or row.get("split")
+        if what == rest and of and of != split and isinstance(value, float):
+            kept = [one for one in trial.twins.get(name, []) if one[0] != of]
+            trial.twins[name] = [*kept, (of, value)]
 
 
 def _add_reading(trial: Trial, row: dict[str, Any]) -> None:
@@ -201,6 +239,7 @@ _ITEM = (
     "item item_id example example_id sample sample_id image image_id filename file question_id qid doc_id utt_id uid "
     "uuid key idx index id"
 ).split()
+_FOLDS = ("fold", "cv_fold", "replicate", "replica", "repetition", "repeat", "rep")  # a run each, where no seed is
 _STEP = ("step", "global_step", "iteration", "iter", "epoch", "trainer/global_step")
 _SPLIT = ("split", "subset")
 _FIELD = 1 << 17  # characters
@@ -222,7 +261,7 @@ def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | No
         next((columns[name] for name in names if name in columns), None)
         for names in (_RUN, _SPLIT, () if "State" in header else _ITEM, _STEP)  # wandb's table has an ID of runs
     )
-    seed = next(filter(flat_settings.is_seed, header), None)
+    seed = next(filter(flat_settings.is_seed, header), None) or next((columns[n] for n in _FOLDS if n in columns), None)
     own = [name for name in (run, seed) if name]  # the columns that name a run
     if item is None and not own and len(numbered) > 1:
         raise bad_input(
@@ -241,7 +280,8 @@ def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | No
         if key not in found:
             shown = flat_settings.show(flat_settings.plain(row[seed])) if seed else None
             name = row[run] if run else None
-            found[key] = Trial(" ".join((str(path), *key)), name, shown, table=True, available=set(header))
+            label = where[0] if where else ""
+            found[key] = Trial(" ".join((str(path), *key)), name, shown, table=True, label=label, available=set(header))
         values = {name: number(row[name], f"{path} line {line}: {name}") for name in metrics if row[name].strip()}
         if item is None:
             _add_run(found[key], row, values, split, {*own, *metrics})
@@ -284,9 +324,8 @@ def _selected_rows(path: Path, where: tuple[str, str] | None) -> Iterator[tuple[
 
 def _add_run(trial: Trial, row: Row, values: dict[str, float], split: str | None, not_settings: set[str]) -> None:
     """The other columns are settings, unless they are metrics, which differ because runs differ."""
-    word = row[split].strip().lower() if split else ""
     for name, value in values.items():
-        of_split = table.SPLIT_WORDS.get(word, word or None) if split else table.split_of(name)
+        of_split = table.scope(row[split]) if split else table.split_of(name)
         trial.readings[name] = [Reading(value, of_split)]
     given = {
         name: value

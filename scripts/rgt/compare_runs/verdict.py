@@ -41,8 +41,12 @@ class Question:
         """Which arm is better by the mean, in words."""
         if self.a.mean == self.b.mean:
             return "no difference"
-        ahead = self.a if table.better(self.a.mean, self.b.mean, self.direction) else self.b
-        return f"{ahead.arm.name} better"
+        ahead = self.a if table.better(self.a.mean, self.b.mean, self.direction or "up") else self.b
+        return f"{ahead.arm.name} {'better' if self.direction else 'higher'}"
+
+    @property
+    def better(self) -> str:
+        return {"up": "higher is better", "down": "lower is better"}.get(self.direction, "which way is better unknown")
 
     @property
     def fewest(self) -> int:
@@ -93,8 +97,14 @@ def _split(arms: tuple[Arm, ...], metric: str, asked: str | None) -> str | None:
             names = sorted({name for trial in arm.trials for name in trial.available})
             raise bad_input(f"no run of arm {arm.name} has {metric!r}; they have {', '.join(names[:30]) or 'nothing'}")
     common = set.intersection(*have)
-    order = [asked] if asked else [*SPLITS, None, *sorted(filter(None, common))]
-    chosen = [split for split in order if split in common]
+    if asked:
+        chosen = [split for split in common if split == asked] or [
+            split for split in common if split and set(asked.split()) <= set(split.split())
+        ]
+    else:
+        chosen = [split for split in (*SPLITS, None) if split in common][:1] or sorted(filter(None, common))
+    if len(chosen) > 1:
+        raise bad_input(f"the arms have {metric!r} of {', '.join(chosen)}: say which, --split")
     if not chosen:
         said = [f"{arm.name} on {'/'.join(sorted(map(str, found)))}" for arm, found in zip(arms, have, strict=True)]
         what = f"not both on {asked}" if asked else "on different splits"
@@ -134,7 +144,8 @@ def _direction(
     if asked is None and known is None and len(said) != 1:
         why = "the records contradict each other" if said else "it is not in the table of known metrics"
         message = f"which way {metric!r} is better is not known: {why}; say --higher-is-better or --lower-is-better"
-        raise bad_input(message)
+        notes.append(told("direction", message, "which way is better is not known"))
+        return "", why
     direction = asked or (known.direction if known else next(iter(said)))
     by = "as told" if asked else "known metric" if known else "results.json"
     if said - {direction}:
@@ -257,7 +268,10 @@ def _by_the_numbers(question: Question) -> tuple[str, str]:
     if word == "noise":
         why = f"runs of one arm differ as much as the arms do (p = {p:.2g})"
         return word, f"{why}; {least}, smaller ones are not excluded"
-    return word, f"p = {p:.2g} is neither below {outcome.bar:.2g} nor from {stats.NOISE} on; {least}; more seeds decide"
+    between = f"p = {p:.2g} is neither below {outcome.bar:.2g} nor from {stats.NOISE} on"
+    if p >= stats.NOISE:
+        between = f"p = {p:.2g}, yet the arms are {outcome.apart:.1f} of the runs' spread apart"
+    return word, f"{between}; {least}; more seeds decide"
 
 
 # -- what is said beside the number
@@ -265,8 +279,7 @@ def _by_the_numbers(question: Question) -> tuple[str, str]:
 
 def disclosure(question: Question, general: list[Note]) -> str:
     a, b, outcome, changes = question.a, question.b, question.outcome, question.changes
-    better = "higher" if question.direction == "up" else "lower"
-    head = f"{question.metric} ({question.split or 'split not recorded'}, {better} is better): "
+    head = f"{question.metric} ({question.split or 'split not recorded'}, {question.better}): "
     arms = []
     for sample in (a, b):
         spread = "(" if len(sample.values) == 1 else f"± {short(sample.sd)} (sd, "

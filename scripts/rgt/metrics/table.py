@@ -106,6 +106,10 @@ _QUALIFIERS = set(
 )
 
 
+# keys that hold all results of a run, and tell one from another by nothing
+_WRAPPERS = set("metrics metric results result scores score summary final overall evaluation all".split())
+
+
 def words(name: str) -> list[str]:
     """`val/mAP@0.5:0.95` -> [val, map]: case, numbers after @ and separators do not matter."""
     plain = re.sub(r"@[\d.:k]+", " ", name.lower()[:200])
@@ -124,6 +128,11 @@ _BY_SPELLING = {
 def split_of(name: str) -> str | None:
     found = {SPLIT_WORDS[word] for word in words(name) if word in SPLIT_WORDS}
     return found.pop() if len(found) == 1 else None
+
+
+def scope(name: str) -> str | None:
+    """What a value was measured on, spelled one way: `Test-Clean` -> `test clean`, `dev` -> `val`, empty -> None."""
+    return " ".join(SPLIT_WORDS.get(word, word) for word in words(name) if word not in _WRAPPERS) or None
 
 
 def is_evaluation(name: str) -> bool:

@@ -58,6 +58,7 @@ class Foreign:
     points: dict[tuple[int, str], Row] = field(default_factory=dict)  # (step, split or "") -> values
     unnamed: str = "train"  # the split of values that name none
     results: list[Row] = field(default_factory=list)  # rows of results.json: values that have no curve
+    values: list[tuple[str, float]] = field(default_factory=list)  # every number of an evaluation, by its dotted key
     config: dict[str, Any] = field(default_factory=dict)
     command: list[str] = field(default_factory=list)
     commit: str = ""

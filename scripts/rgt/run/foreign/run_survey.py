@@ -23,7 +23,7 @@ from rgt.checkpoint.names import is_step_folder
 from rgt.errors import RgtError, bad_input
 from rgt.job import settings
 from rgt.log.summary import head
-from rgt.metrics.table import known, split_and_rest
+from rgt.metrics.table import SPLITS, known, scope, split_and_rest
 from rgt.run import discovery
 from rgt.run.foreign import Ask, Foreign, as_number, databases, event_files, flat, text_files, wandb_files
 from rgt.walk import walk
@@ -32,7 +32,7 @@ CONFIGS = "config.yaml config.yml config.json training_config.yaml hparams.yaml 
 SECONDS = 30.0  # for one folder; half of it for the walk
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
-_EVALUATION = re.compile(r"(?:(?:all|eval|test|train|val|predict)_)?results\.json|metrics\.json|eval\.json", re.I)
+EVALUATION = re.compile(r"(?:(?:all|eval|test|train|val|predict)_)?results\.json|metrics\.json|eval\.json", re.I)
 _HF_EVENTS = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+")  # runs/Nov17_22-44-43_host/ of HF Trainer
 _INNER = discovery.INNER - {"out"}
 
@@ -44,6 +44,7 @@ Reader = Callable[[], Iterable[Foreign]]
 class Survey:
     root: Path
     runs: list[Foreign] = field(default_factory=list)
+    empty: list[Foreign] = field(default_factory=list)  # without a point or a result; they may have other values
     unread: list[tuple[Path, str]] = field(default_factory=list)
     ours: list[Path] = field(default_factory=list)  # run directories already
     stopped: list[str] = field(default_factory=list)  # places that were not looked at
@@ -89,8 +90,9 @@ def look(path: Path, ask: Ask, seconds: float = SECONDS) -> Survey:
     for run in seen.runs:
         run.unnamed = ask.split or run.unnamed
         run.gaps += run.doubts() if not ask.split else []
-    empty = [run for run in seen.runs if not run.points and not run.results]
-    seen.unread += [(Path(run.source), f"{run.name}: {'; '.join(run.gaps) or 'no value in it'}") for run in empty]
+    seen.empty = [run for run in seen.runs if not run.points and not run.results]
+    for run in seen.empty:
+        seen.unread.append((Path(run.source), f"{run.name}: {'; '.join(run.gaps[:2]) or 'no value in it'}"))
     seen.runs = [run for run in seen.runs if run.points or run.results]
     return seen
 
@@ -139,7 +141,7 @@ def _kind(path: Path) -> str:
         "events": event_files.is_event_file(name),
         "state": name == text_files.TRAINER_STATE,
         "database": suffix in _DATABASES and head(path, 16) == databases.MAGIC,
-        "evaluation": bool(_EVALUATION.fullmatch(name)),
+        "evaluation": bool(EVALUATION.fullmatch(name)),
         "table": suffix in _TABLES and name not in ("events.jsonl", "SEALS.jsonl"),
         "log": discovery.is_log(name),
     }
@@ -194,8 +196,11 @@ def _read_home(seen: Survey, home: Path, kinds: Files, ask: Ask, stem: str) -> N
                     run.config = {**flat({one.key: one.value for one in settings.read(path)}), **run.config}
                 except RgtError as error:
                     run.gaps.append(f"its settings cannot be read: {error.message}")
-        for path in kinds.get("evaluation", []) if not run.results else []:
-            run.results += [row for other in beside.take(path, partial(_evaluated, path, ask)) for row in other.results]
+        own = bool(run.results)
+        for path in kinds.get("evaluation", []) if run.format != "results" else []:
+            for other in beside.take(path, partial(_evaluated, path, ask)):
+                run.values += other.values
+                run.results += [] if own else other.results
         inside = home.relative_to(seen.root).as_posix() if seen.root.is_dir() and home != seen.root else ""
         name = "/".join(filter(None, (inside, stem)))
         run.name = name or (seen.root.resolve().name if seen.root.is_dir() else seen.root.stem)
@@ -217,11 +222,18 @@ def _evaluated(path: Path, ask: Ask) -> Iterator[Foreign]:
     else:
         typed = {"rule": "typed"} if path.name == "results.json" else {}
         for one in settings.flatten(data):
-            name, value = one.key.rpartition(".")[2], as_number(one.value)
-            if value is not None and known(split_and_rest(name)[1]):
-                run.report(name, value, ask.split, path, **typed)
-            elif settings.is_seed(one.key):
+            above, _, name = one.key.rpartition(".")
+            if settings.is_seed(one.key):
                 run.config[one.key] = one.value
-    if not run.results:
-        raise bad_input("; ".join(run.gaps[:2]) or f"{path} has no number that is known to be a metric")
+            elif (value := as_number(one.value)) is not None:
+                run.values.append((one.key, value))
+                of = (scope(above) or "").split()  # {"test-clean": {"wer": 6.6}}: of the data set test-clean
+                of_data = {"dataset": above} if set(of) - {*SPLITS} else {}
+                if known(split_and_rest(name)[1]):
+                    split = next((word for word in of if word in SPLITS), ask.split)
+                    run.report(name, value, split, path, **typed, **of_data)
+    if not run.results and not run.values:
+        raise bad_input(f"{path} has no number")
+    if not run.results and not run.gaps:
+        run.gaps.append(f"{path} has no number that is known to be a metric")
     yield run.settle(path)
