@@ -1,0 +1,95 @@
+"""compare_runs on campaigns whose truth their author planted: how many verdicts are right, how many confounds are told.
+
+    python evals/strangers/compare_runs.py FOLDER              FOLDER/labels.jsonl and the campaigns it names
+    python evals/strangers/compare_runs.py FOLDER --show       and list the wrong ones
+
+A row is {"id", "root", "a": [runs of arm A below root, or FILE.csv::COLUMN=VALUE], "b", "metric", "intended",
+"verdict", "also_fine": [other verdicts nobody would argue with], "direction": "A better" or "B better", "disclose":
+["confound:KEY", ...]}.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from rgt import cli  # noqa: E402
+
+import click  # noqa: E402
+
+Row = dict[str, Any]
+NAMES = {"inconclusive": "undecided", "bug?": "bug-suspect"}  # the authors' words, and the program's
+
+
+def ask(folder: Path, row: Row) -> Row:
+    command = [sys.executable, str(ROOT / "scripts" / "compare_runs.py"), *row["a"], "--vs", *row["b"]]
+    command += ["--metric", row["metric"], "--json"]
+    command += ["--split", row["split"]] if row.get("split") else []
+    command += ["--intended", row["intended"]] if row.get("intended") else []
+    if row.get("lower_is_better") is not None:
+        command.append("--lower-is-better" if row["lower_is_better"] else "--higher-is-better")
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder / row.get("root", "."))
+    try:
+        answer: Row = json.loads(done.stdout)
+    except ValueError:
+        return {"verdict": "error", "findings": [], "why": done.stderr.strip()[-300:]}
+    return answer
+
+
+@click.command(cls=cli.Command)
+@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@click.option("--show", is_flag=True, help="List the wrong verdicts, the confounds not told and those wrongly told.")
+def main(folder: Path, show: bool) -> None:
+    """Print right verdicts by kind, directions, and confounds told, missed and invented."""
+    rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line]
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda row: ask(folder, row), rows))
+    counts: Counter[str] = Counter()
+    table: Counter[tuple[str, str]] = Counter()
+    for row, answer in zip(rows, answers, strict=True):
+        said, right = answer["verdict"], NAMES.get(row["verdict"], row["verdict"])
+        reasons = " ".join(reason for one in answer.get("comparisons", ()) for reason in one["reasons"])
+        if right == "effect" and row["disclose"] and "cannot be attributed" in reasons:
+            said = "effect"  # it is larger than the noise, and the planted confound may be why
+        table[right, said] += 1
+        fine = said in (right, *(NAMES.get(word, word) for word in row.get("also_fine", ())))
+        counts["right"] += fine
+        codes = ("confound", "undeclared", "budget", "hardware")
+        told = " ".join(
+            one["message"] for one in answer["findings"] if one["code"] in codes and one["severity"] != "info"
+        )
+        confounds = [word.partition(":")[2] for word in row["disclose"] if word.startswith("confound:")]
+        missed = [key for key in confounds if key.rpartition(".")[2] not in told]
+        counts["confounds"] += len(confounds)
+        counts["missed"] += len(missed)
+        counts["invented"] += bool(told and not row["disclose"])
+        if row.get("direction") and said == right:
+            lower, values = answer["comparisons"][0]["direction"] == "down", answer["comparisons"][0]["values"]
+            better = "A better" if (mean(values[0]) < mean(values[1])) == lower else "B better"
+            counts["directions"] += 1
+            counts["direction right"] += better == row["direction"]
+        if show and (not fine or missed or (told and not row["disclose"])):
+            why = answer.get("why") or " | ".join(one["message"][:160] for one in answer["findings"][:3])
+            print(f"{row['id']} {row.get('form', '')}: {right}, said {said}; confounds missed {missed}\n    {why}")
+            print(f"    {row.get('note', '')}")
+    share = counts["right"] / max(1, len(rows))
+    print(f"{len(rows)} campaigns: {counts['right']} verdicts right ({share:.1%})", end="")
+    print(f"; direction right {counts['direction right']} of {counts['directions']}")
+    for right in sorted({pair[0] for pair in table}):
+        words = " · ".join(f"{said} {count}" for (of, said), count in table.most_common() if of == right)
+        print(f"  {right:12} said: {words}")
+    print(f"confounds told {counts['confounds'] - counts['missed']} of {counts['confounds']}", end="")
+    print(f"; told where nothing was planted: {counts['invented']} campaigns")
+
+
+if __name__ == "__main__":
+    main()
