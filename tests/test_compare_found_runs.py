@@ -60,7 +60,7 @@ def test_of_several_data_sets_one_has_to_be_named(tmp_path: Path) -> None:
 
 
 def test_what_names_a_run_is_no_confound(tmp_path: Path) -> None:
-    ids = {
+    ids: dict[str, Any] = {
         "out": lambda arm, at: f"/data/{arm}{at}",
         "number": lambda arm, at: 77000 + 10 * at + (arm == "b"),
         "comment": lambda arm, at: "rerun" if at == 1 else "",
@@ -71,7 +71,7 @@ def test_what_names_a_run_is_no_confound(tmp_path: Path) -> None:
 
 
 def test_settings_that_a_search_drew_stay_confounds(tmp_path: Path) -> None:
-    drawn = {"dropout": lambda arm, at: 0.1 + at / 100 + (arm == "b") / 7}
+    drawn: dict[str, Any] = {"dropout": lambda arm, at: 0.1 + at / 100 + (arm == "b") / 7}
     found = report(*arms(tmp_path, lambda v: {"acc": v}, **drawn), "acc")
     assert (found["verdict"], found["comparisons"][0]["confounds"]) == ("undecided", ["dropout"])
 

@@ -55,13 +55,13 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
     seen = look(path, Ask())
     for sentence in seen.stopped:
         tell(sentence)
-    runs = [*seen.runs, *(run for run in seen.empty if run.values)]
-    if not runs and path.is_dir() and any(EVALUATION.fullmatch(entry.name) for entry in path.iterdir()):
+    others = [*seen.runs, *(run for run in seen.empty if run.values)]
+    if not others and path.is_dir() and any(EVALUATION.fullmatch(entry.name) for entry in path.iterdir()):
         return [_finished(_with_folder(Trial(str(path)), rundir.Run(path), wanted), wanted)]  # a run without a value
-    if not runs:
+    if not others:
         why = "; ".join(why for _, why in seen.unread[:3]) or "no run.json, log, table or tracker's file in or below it"
         raise bad_input(f"{path} holds no run: {why}")
-    return [_from_foreign(run, wanted) for run in runs]
+    return [_from_foreign(run, wanted) for run in others]
 
 
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:

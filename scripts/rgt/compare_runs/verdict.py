@@ -97,14 +97,15 @@ def _split(arms: tuple[Arm, ...], metric: str, asked: str | None) -> str | None:
             names = sorted({name for trial in arm.trials for name in trial.available})
             raise bad_input(f"no run of arm {arm.name} has {metric!r}; they have {', '.join(names[:30]) or 'nothing'}")
     common = set.intersection(*have)
+    chosen: list[str | None]
     if asked:
         chosen = [split for split in common if split == asked] or [
             split for split in common if split and set(asked.split()) <= set(split.split())
         ]
     else:
-        chosen = [split for split in (*SPLITS, None) if split in common][:1] or sorted(filter(None, common))
+        chosen = [split for split in (*SPLITS, None) if split in common][:1] or [*sorted(filter(None, common))]
     if len(chosen) > 1:
-        raise bad_input(f"the arms have {metric!r} of {', '.join(chosen)}: say which, --split")
+        raise bad_input(f"the arms have {metric!r} of {', '.join(map(str, chosen))}: say which, --split")
     if not chosen:
         said = [f"{arm.name} on {'/'.join(sorted(map(str, found)))}" for arm, found in zip(arms, have, strict=True)]
         what = f"not both on {asked}" if asked else "on different splits"
