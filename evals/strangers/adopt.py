@@ -1,0 +1,112 @@
+"""adopt on runs that their author wrote with other tools: how many values, settings and seeds are read back, and where.
+
+    python evals/strangers/adopt.py FOLDER              FOLDER/labels.jsonl and the folders or files it names
+    python evals/strangers/adopt.py FOLDER --show       and list what was not read, or read wrongly
+
+A row is {"id", "path", "runs": [{"name", "values": [[metric, split or null, step or null, value], ...], "config": {},
+"seed"}]}. A value is read when one run has it at that step, under the metric's name and on that split (a value without
+a step: as its last, or as a result). `wrong` counts values that stand there differently, `invented` runs too many.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from rgt import cli, files  # noqa: E402
+from rgt.compare_runs import flat_settings  # noqa: E402
+from rgt.metrics import table  # noqa: E402
+
+import click  # noqa: E402
+
+Row = dict[str, Any]
+Point = tuple[str, str, int | None]  # metric, split, step
+
+
+def spelled(metric: str, split: str | None) -> tuple[str, str]:
+    of, name = table.split_and_rest(metric)
+    return " ".join(table.words(name)), split or of or ""
+
+
+def read(home: Path) -> Row:
+    """What one adopted run holds; the last value of a curve and a result have no step."""
+    points: dict[Point, float] = {}
+    for row in files.read_jsonl(home / "metrics.jsonl") if (home / "metrics.jsonl").exists() else ():
+        for key, value in row.items():
+            if isinstance(value, float | int) and key not in ("step", "time"):
+                name, of = spelled(key, row.get("split"))
+                points[name, of, row["step"]] = points[name, of, None] = float(value)
+    if (home / "results.json").exists():
+        for one in json.loads((home / "results.json").read_text(encoding="utf-8"))["metrics"]:
+            name, of = spelled(one["name"], one.get("split"))
+            points[name, of, None] = float(one["value"])
+    record = json.loads((home / "run.json").read_text(encoding="utf-8"))
+    settings = flat_settings.flatten(record.get("config") or {})
+    return {"points": points, "config": settings, "seeds": list((record.get("seeds") or {}).values())}
+
+
+def judge(run: Row, found: Row) -> Counter[str]:
+    """What of a planted run this adopted one holds."""
+    count: Counter[str] = Counter()
+    for metric, split, step, value in run["values"]:
+        name, of = spelled(metric, split)
+        here = [found["points"].get((name, each, step)) for each in ([of] if of else ["", "train", "val", "test"])]
+        known = [one for one in here if one is not None]
+        right = any(math.isclose(one, value, rel_tol=1e-5, abs_tol=1e-9) for one in known)
+        count["read" if right else "wrong" if known else "missed"] += 1
+    for key, value in run.get("config", {}).items():
+        same = [one for name, one in found["config"].items() if name == key or name.endswith(f".{key}")]
+        count["set" if any(flat_settings.plain(one) == flat_settings.plain(value) for one in same) else "unset"] += 1
+    if run.get("seed") is not None:
+        count["seeded" if any(str(one) == str(run["seed"]) for one in found["seeds"]) else "unseeded"] += 1
+    return count
+
+
+def ask(folder: Path, row: Row) -> tuple[Counter[str], list[str]]:
+    with tempfile.TemporaryDirectory() as into:
+        command = [sys.executable, str(ROOT / "scripts" / "adopt.py"), row["path"], "--into", into, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        homes = sorted(path.parent for path in Path(into).glob("*/run.json"))
+        adopted = [read(home) for home in homes]
+    total: Counter[str] = Counter(invented=max(0, len(adopted) - len(row["runs"])))
+    notes = []
+    nothing: Row = {"points": {}, "config": {}, "seeds": []}
+    for run in row["runs"]:
+        counts = [judge(run, one) for one in adopted or [nothing]]
+        best = max(counts, key=lambda count: (count["read"], count["set"]))
+        total += best
+        if best["missed"] or best["wrong"] or best["unset"] or best["unseeded"]:
+            notes.append(f"{row['id']} {run['name']}: {dict(best)}; {done.stderr.strip()[-150:]}")
+    return total, notes
+
+
+@click.command(cls=cli.Command)
+@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@click.option("--show", is_flag=True, help="List the runs of which something is missing or wrong.")
+def main(folder: Path, show: bool) -> None:
+    """Print values, settings and seeds read, missed and wrong."""
+    rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line]
+    total: Counter[str] = Counter()
+    with ThreadPoolExecutor(2) as pool:
+        for count, notes in pool.map(lambda row: ask(folder, row), rows):
+            total += count
+            print(*notes, sep="\n", end="\n" if notes else "") if show else None
+    values = total["read"] + total["missed"] + total["wrong"]
+    print(f"{len(rows)} places, {sum(len(row['runs']) for row in rows)} runs; invented runs {total['invented']}")
+    print(f"values read {total['read']} of {values}; wrong {total['wrong']}")
+    print(f"settings read {total['set']} of {total['set'] + total['unset']}", end="")
+    print(f"; seeds read {total['seeded']} of {total['seeded'] + total['unseeded']}")
+
+
+if __name__ == "__main__":
+    main()
