@@ -89,6 +89,15 @@ def one_file_per_tensor(folder: Path) -> Path:
     return folder / "dcp"
 
 
+def enums_by_name(folder: Path) -> Path:
+    """As Python 3.11.0 to 3.11.3 write it, whichever Python this is."""
+    from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING as ENCODING
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ENCODING, "__reduce_ex__", lambda self, protocol: (getattr, (ENCODING, self.name)))
+        return one_file_per_tensor(folder)
+
+
 def variant_shards(folder: Path) -> Path:
     names = {f"layers.{n}.weight": f"model.fp16-0000{n + 1}-of-00002.safetensors" for n in range(2)}
     for name, file in names.items():
@@ -172,6 +181,7 @@ HEALTHY: dict[str, Make] = {
     "fresh adapter": saved(lambda: {"l.0.lora_A.weight": torch.randn(4, 16), "l.0.lora_B.weight": torch.zeros(16, 4)}),
     "fresh codebook": saved(lambda: {**layers(), "quantizer.embed": torch.zeros(32, 8)}),
     "one file per tensor": one_file_per_tensor,
+    "enums by name": enums_by_name,
     "no tensor": no_tensor,
     "arrays that are no weights": arrays_that_are_no_weights,
     "plain pickle": plain_pickle,

@@ -21,6 +21,8 @@ _CLASSES = """
     metadata.ChunkStorageMetadata metadata.MetadataIndex metadata.StorageMeta metadata._MEM_FORMAT_ENCODING
     filesystem._StorageInfo filesystem._StoragePrefix
 """.split()
+# by value, or by name as Python 3.11.0 to 3.11.3 pickle members of enums
+_MEMORY_FORMATS = (0, 1, 2, "TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST", "TORCH_PRESERVE_FORMAT")
 
 
 @dataclass
@@ -108,7 +110,7 @@ def _are_properties(state: tuple[Any, ...]) -> bool:
     """dtype, layout, requires_grad, memory format, pin_memory; of some also the strides"""
     flags = len(state) in (5, 6) and isinstance(state[2], bool) and isinstance(state[4], bool)
     known = isinstance(state[3], Call) and state[3].dotted.endswith("_MEM_FORMAT_ENCODING")
-    return flags and known and state[3].arguments in ((0,), (1,), (2,))
+    return flags and known and state[3].arguments in [(word,) for word in _MEMORY_FORMATS]
 
 
 def _check_chunks(found: Metadata) -> None:
