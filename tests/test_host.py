@@ -8,6 +8,8 @@ from rgt.job.backends import parse_target
 
 import pytest
 
+from .real.support import need
+
 PLACES = [
     ("box:runs/x", "box", "runs/x"),
     ("user@box:~/exp", "user@box", "~/exp"),
@@ -68,6 +70,7 @@ HOSTS = [
 @pytest.mark.parametrize(("name", "words"), HOSTS)
 def test_ssh_understands_the_name(name: str, words: list[str]) -> None:
     """Asked of the real ssh, which prints what it would connect to."""
+    need("ssh", "openssh-client")
     host = Host(name, ssh_config="/dev/null")
     assert host.destination() == ["-F", "/dev/null", *words]
     assert host.address() == ("::1" if "::1" in name else "box")

@@ -26,6 +26,7 @@ import pytest
 
 from . import front_door
 from .gate_box import Gate, until
+from .real.support import need
 from .test_manifest_scaffold import make_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +40,7 @@ token_stats.py id_rsa.pub data/config README.md monkey.csv""".split()
 
 def git(folder: Path, *words: str) -> None:
     author = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
-    subprocess.run(["git", "-C", str(folder), *author, *words], check=True, capture_output=True)
+    subprocess.run([need("git", "git"), "-C", str(folder), *author, *words], check=True, capture_output=True)
 
 
 def repository(folder: Path) -> Path:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -41,7 +40,9 @@ def make_world(home: Path) -> Path:
         path = project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(CONTENT.get(name, "x\n"))
-    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    for name in ("objects", "refs"):  # a repository to whoever looks, also where git is not installed
+        (project / ".git" / name).mkdir(parents=True)
+    (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     return project
 
 
