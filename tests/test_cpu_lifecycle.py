@@ -254,7 +254,7 @@ TOLD = r"""
 bit-equal: 20 of 20 steps, 6 of 6 evaluations
 -> 4 ok, 0 warn, 0 fail
 -> failed, exit code 137:
--> Decision: stop — failed: ssh says that it failed with exit code 137
+-> Decision: stop — failed: (?:ssh says that it failed with|the run failed:) exit code 137
 -> finished, exit code 0:
 -> Decision: stop — the run is finished
 -> caught: error digest: .*step_000020\.pt

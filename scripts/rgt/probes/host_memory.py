@@ -72,7 +72,8 @@ class Sample:
     clean: bool  # taken at a line of training
     main: dict[int, int] = field(default_factory=dict)  # pid -> bytes
     workers: dict[int, int] = field(default_factory=dict)
-    shared: int = 0  # Pss_Shmem of the tree and /dev/shm, whichever grew
+    mapped: int = 0  # Pss_Shmem of the tree
+    files: int = 0  # in /dev/shm, whoever put them there: what no process maps any more stays there
 
 
 @dataclass
@@ -187,7 +188,7 @@ def _follow(child: subprocess.Popen[bytes], duration: float, steps: int | None, 
 def _sample(root: int, watched: Watched, progress: _Progress, clean: bool) -> None:
     sample = Sample(time.monotonic(), progress.step, progress.evaluations, clean)
     words = {pid: processes.command(pid) for pid in (root, *processes.descendants(root))}
-    hidden, shmem = 0, 0
+    hidden = 0
     for pid, command in words.items():
         pages = memory.rollup(pid) if command else None
         if pages is None:
@@ -200,11 +201,11 @@ def _sample(root: int, watched: Watched, progress: _Progress, clean: bool) -> No
             sample.workers[pid] = pages.get("Pss_Anon", pages["Pss"]) + pages.get("SwapPss", swapped)
         else:
             sample.main[pid] = pages["Anonymous"] + swapped
-        shmem += pages.get("Pss_Shmem", 0)
+        sample.mapped += pages.get("Pss_Shmem", 0)
     with contextlib.suppress(OSError):
-        files = os.statvfs("/dev/shm")  # what no process maps any more stays there
-        shmem = max(shmem, (files.f_blocks - files.f_bfree) * files.f_frsize)
-    sample.shared, watched.hidden = shmem, max(watched.hidden, hidden)
+        files = os.statvfs("/dev/shm")
+        sample.files = (files.f_blocks - files.f_bfree) * files.f_frsize
+    watched.hidden = max(watched.hidden, hidden)
     if sample.main:
         watched.samples.append(sample)
 
@@ -354,8 +355,10 @@ def _parts(watched: Watched) -> Iterator[Part]:
             lives.setdefault(pid, []).append((watched.place(sample), float(size)))
     if lives:
         yield Part(f"workers ({len(lives)})", estimate(list(lives.values())), watched.unit, sorted(lives))
-    shared_points = [(watched.place(sample), float(sample.shared)) for sample in watched.steady]
-    yield Part("shared memory", estimate([shared_points]), watched.unit, [])
+    places = [watched.place(sample) for sample in watched.steady]
+    series = [[sample.mapped for sample in watched.steady], [sample.files for sample in watched.steady]]
+    slopes = [estimate([list(zip(places, map(float, sizes), strict=True))]) for sizes in series]
+    yield Part("shared memory", max(slopes, key=lambda slope: slope.growth), watched.unit, [])
 
 
 def _add(part: Part, watched: Watched, result: Result) -> None:
