@@ -93,6 +93,59 @@ def test_planted_images(tmp_path: Path) -> None:
     assert overlap(*planted.digits(tmp_path / "of one class", 60))["pairs"][0]["near"] == 0
 
 
+def measured(size: int, seed: int) -> list[list[Any]]:
+    rows: list[list[Any]] = np.random.default_rng(seed).normal(size=(size, 4)).round(4).tolist()
+    return rows
+
+
+def test_a_copy_with_another_label_is_a_near_duplicate(tmp_path: Path) -> None:
+    train, test = ([[*row, at % 2] for at, row in enumerate(measured(200, seed))] for seed in (0, 1))
+    test[:5] = [[*row[:-1], 1 - row[-1]] for row in train[50:55]]
+    paths = [
+        table(tmp_path / f"{name}.csv", rows, "a,b,c,d,label") for name, rows in (("train", train), ("test", test))
+    ]
+    assert matched(overlap(*paths), "near", 2) == {*range(5)}
+
+
+def test_numbers_in_other_formats_and_new_codes_are_copies(tmp_path: Path) -> None:
+    train = [
+        [f"{at * 7919 % 99991:05x}0a", *[round(1000 * abs(x), 1) for x in row]]
+        for at, row in enumerate(measured(100, 0))
+    ]
+    test = [[f"{at:05x}ff", *[f"{x:,.7f}" for x in row[1:]]] for at, row in enumerate(train[:10])]
+    german = [[f"{x:.7f}".replace(".", ",") for x in row[1:]] for row in train[:10]]
+    one = table(tmp_path / "train.csv", train, "tx,a,b,c,d")
+    assert len(matched(overlap(one, table(tmp_path / "test.csv", test, "tx,a,b,c,d")), "exact", 2)) == 10
+    other = lines(tmp_path / "german.csv", ["a;b;c;d", *(";".join(row) for row in german)])
+    assert len(matched(overlap(one, other), "exact", 2)) == 10
+
+
+def test_a_record_of_several_lines_is_named_by_its_first(tmp_path: Path) -> None:
+    rows = [[at, f"{at * at} words that\nstand on two lines"] for at in range(30)]
+    paths = [table(tmp_path / f"{name}.csv", part, "id,text") for name, part in (("a", rows[:20]), ("b", rows[15:]))]
+    places = {match["item"].rpartition(":")[2] for match in overlap(*paths)["matches"]}
+    assert places == {"2", "4", "6", "8", "10"}
+
+
+def test_pictures_that_all_look_alike_are_judged_by_what_is_their_own(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0)
+    y, x = np.mgrid[-1:1:96j, -1:1:96j]
+    for split, size in (("train", 60), ("test", 40)):
+        (tmp_path / split).mkdir()
+        for at in range(size):
+            ring = (x / noise.uniform(0.68, 0.76)) ** 2 + (y / noise.uniform(0.84, 0.92)) ** 2
+            organ = 220 * (abs(ring - 1) < 0.12) + 110 * (ring < 0.88) + noise.normal(0, 6, ring.shape)
+            for spot in noise.uniform(-0.5, 0.5, (3, 2)):
+                organ[(x - spot[0]) ** 2 + (y - spot[1]) ** 2 < 0.02] = 20
+            Image.fromarray(organ.clip(0, 255).astype(np.uint8)).save(tmp_path / split / f"{at}.png")
+    for at in range(4):
+        Image.open(tmp_path / "train" / f"{at}.png").save(tmp_path / "test" / f"copy{at}.jpg", quality=80)
+    found = overlap(tmp_path / "train", tmp_path / "test")
+    assert {Path(m["item"]).name for m in found["matches"] if m["kind"] == "near"} == {
+        f"copy{at}.jpg" for at in range(4)
+    }
+
+
 def test_rows_that_coincide_by_chance_are_no_leak(tmp_path: Path) -> None:
     """Two measured columns beside three coarse ones: the copies stand out, the coincidences do not."""
     noise = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rgt import files
 from rgt.leak_probe import normal
-from rgt.leak_probe.near_duplicates import PictureIndex, RowIndex, TextIndex
+from rgt.leak_probe.near_duplicates import KeyTables, PictureIndex, RowIndex, TextIndex
 from rgt.leak_probe.normal import Array
 from rgt.leak_probe.split_tables import Items, Schema, fit
 from rgt.leak_probe.splits import Source
@@ -180,6 +180,7 @@ def compare(sources: dict[str, Source], group: tuple[str, ...] = ()) -> Found:
     by_size = sorted(sources.values(), key=lambda source: source.bytes)
     schema = fit(by_size, group)
     near: Near = {}
+    bars: dict[str, float] = {}
     splits: dict[str, Items] = {}
     indexes: dict[str, Index] = {}
     for source in by_size:
@@ -191,11 +192,17 @@ def compare(sources: dict[str, Source], group: tuple[str, ...] = ()) -> Found:
                 judge_held = order.index(other) > order.index(source.name)
                 near.setdefault((other, source.name), []).extend(index.matches(part, start, judge_held))
             start += chunk.size
-            parts.append(part if held else replace(part, texts=None, numbers=None, extra=None, pictures=None))
+            parts.append(
+                part if held else replace(part, texts=None, numbers=None, extra=None, pictures=None, rests=None)
+            )
         splits[source.name] = Items.join(parts)
         if held:
             indexes[source.name] = Index(splits[source.name], schema)
-    pairs = [_pair(splits[a], splits[b], near) for a, b in combinations(order, 2)]
+            pictures = indexes[source.name].pictures
+            bars[source.name] = pictures.bar if pictures else 0.0
+    pairs = [
+        _pair(splits[a], splits[b], near, max(bars.get(a, 0.0), bars.get(b, 0.0))) for a, b in combinations(order, 2)
+    ]
     return Found({name: splits[name] for name in order}, pairs, schema)
 
 
@@ -207,6 +214,7 @@ class Index:
         self.texts = TextIndex(held.texts, schema.common) if held.texts else None
         self.rows = RowIndex(held.numbers, held.extra, schema.scales) if schema.scales else None  # type: ignore[arg-type]
         self.pictures = PictureIndex(held.pictures) if held.pictures is not None else None
+        self.rests = None if held.rests is None else KeyTables(np.arange(len(held)), held.rests)
 
     def matches(self, part: Items, start: int, judge_held: bool) -> Iterator[tuple[int, int, float]]:
         """(held item, item of the other split, similarity); `start` is the number of the first item of the part."""
@@ -217,9 +225,13 @@ class Index:
         if self.pictures and part.pictures is not None:
             for a, b, alike in self.pictures.matches(part.pictures):
                 yield int(self.held.pictured[a]), int(part.pictured[b]), alike  # type: ignore[index]
+        if self.rests and part.rests is not None:
+            for a, b in zip(*self.rests.candidates(np.arange(len(part)), part.rests, 1), strict=True):
+                yield int(a), start + int(b), 1.0
 
 
-def _pair(a: Items, b: Items, near: Near) -> Pair:
+def _pair(a: Items, b: Items, near: Near, alike_bar: float) -> Pair:
+    """`alike_bar`: of pictures."""
     pair = Pair(a.source, b.source, len(b))
     values, first, counts = np.unique(a.exact, return_index=True, return_counts=True)
     at = np.minimum(np.searchsorted(values, b.exact), len(values) - 1)
@@ -241,6 +253,7 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
     if b.near_bits is not None:
         bar = normal.bar(b.near_bits, b.near_bits[items], len(a))
     for item in items:
-        kind = "coincidence" if b.near_bits is not None and b.near_bits[item] < bar else "near"
+        common = best[item][0] < alike_bar or (b.near_bits is not None and b.near_bits[item] < bar)
+        kind = "coincidence" if common else "near"
         pair.add(kind, b.place(item), a.place(best[item][1]), best[item][0])
     return pair

@@ -253,6 +253,7 @@ _ALIKE = 0.93  # correlation of the same picture
 _FINE, _FINE_CROPPED = 0.85, 0.8  # of its fine structure; a crop is only roughly aligned
 _FINE_SPARSE = 0.95  # of a picture with little structure: two digits, shifted and scaled, are soon the same
 _SPARSE = 0.4  # share of flat pixels from which a picture has little, and its crops are not judged
+_SAMPLE = 64  # pictures that are compared with others of their own split
 _PICTURE_PARTNERS = 4  # candidates of one picture in one piece
 _FLIPS = ((1, 1), (1, -1), (-1, 1))
 
@@ -307,6 +308,15 @@ class PictureIndex:
     def __init__(self, pictures: Array) -> None:
         self.pictures = pictures
         self.hashes = picture_hashes(pictures, _FLIPS)
+        self.bar = self._bar()
+
+    def _bar(self) -> float:
+        """The correlation below which a match proves nothing: scans of one organ all look alike."""
+        best = dict.fromkeys(range(min(_SAMPLE, len(self.pictures))), 0.0)
+        for held, row, alike in self.matches(self.pictures[:_SAMPLE]):
+            best[row] = max(best[row], alike if held != row else 0.0)
+        usual = float(np.quantile(list(best.values()) or [0.0], 0.9))
+        return 1 - (1 - usual) / 2 if usual else 0.0
 
     def matches(self, pictures: Array) -> Iterator[tuple[int, int, float]]:
         """(held, asked, correlation) of the pairs that show the same picture."""

@@ -30,6 +30,8 @@ _ASCII = bytes(
 _HYPHEN = re.compile(rb"(?<=[a-z\x80-\xff])-(?=[a-z\x80-\xff])")  # well-known; but not -5
 _MISSING = {"", "na", "n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?")  # 1.234,5 in files whose fields are parted by semicolons
 _EXACT_INTEGER = 2**53  # above it two integers share a float
 _DEEP = 100  # levels of a nested JSON value
 
@@ -107,6 +109,8 @@ def to_number(value: Any) -> float | None:
     """The number that a cell holds; None for text, truth values, and integers that a float cannot tell apart."""
     if isinstance(value, str):
         stripped = value.strip()
+        if "," in stripped and len(stripped) <= 40 and _THOUSANDS.fullmatch(stripped):
+            stripped = stripped.replace(",", "")
         if len(stripped) > 40 or not _NUMBER.fullmatch(stripped):
             return None
         found = float(stripped)
@@ -114,6 +118,10 @@ def to_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if abs(value) < _EXACT_INTEGER else None
+
+
+def point_for_comma(cell: str) -> str:
+    return cell.replace(".", "").replace(",", ".") if "," in cell and _COMMA.fullmatch(cell.strip()) else cell
 
 
 def cell_text(value: Any) -> str:

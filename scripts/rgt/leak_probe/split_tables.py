@@ -15,7 +15,7 @@ from typing import Any
 from rgt.errors import bad_input
 from rgt.leak_probe import normal
 from rgt.leak_probe.near_duplicates import SIDE, Scales, Sketch, common_table, sketch
-from rgt.leak_probe.normal import SURE, Array, Frequencies
+from rgt.leak_probe.normal import ALLOWED, SURE, Array, Frequencies
 from rgt.leak_probe.splits import IMAGES, ROWS, Chunk, Source, read_item
 
 import numpy as np
@@ -29,6 +29,8 @@ _GROUP = re.compile(
     r"(?i)(.*[_ .-])?(patient|subject|speaker|user|session|group|client|customer|participant|person|study|scan|case|"
     r"author|household|video|recording|series|family|donor|site)s?([_ .-]?(id|no|num|number|name|key|code))?"
 )
+_VALUES, _LABELS = 20, 16  # of a label; labels of one table
+_CODE = re.compile(r"(?=.*\d)([0-9a-fA-F-]{8,}|[A-Za-z]{0,6}[-_#]?\d{3,})")  # a number or a hash that names a row
 _EACH = 4096  # bytes of a sampled text
 _NUMERIC = 0.95  # share of a column's cells
 
@@ -51,6 +53,7 @@ class Items:
     extra: Array | None = None  # hash of the columns that are no numbers
     pictures: Array | None = None
     pictured: Array | None = None  # the items that the pictures are of
+    rests: Array | None = None  # of each label: the hash of all other columns, where these say enough; else random
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -66,6 +69,8 @@ class Items:
             arrays[name] = None if some[0] is None else np.concatenate(some)
         columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
         problems = [each for part in parts for each in part.problems]
+        if parts[0].rests is not None:
+            arrays["rests"] = np.concatenate([part.rests for part in parts if part.rests is not None], axis=1)
         sketches = [part.texts for part in parts if part.texts is not None]
         texts = Sketch.join(sketches) if sketches else None
         return cls(parts[0].source, columns=columns, problems=problems, texts=texts, **arrays)
@@ -84,6 +89,8 @@ class Schema:
     frequencies: dict[str, Frequencies] = field(default_factory=dict)
     scales: Scales | None = None
     common: Array = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    labels: list[str] = field(default_factory=list)  # columns of a few values: the one in which a copy may differ
+    alone: float = 0.0  # bits at which all other columns are no coincidence
     lacking: dict[str, list[str]] = field(default_factory=dict)  # split -> columns that only others have
 
     def encode(self, source: Source, chunk: Chunk) -> Items:
@@ -111,6 +118,7 @@ class Schema:
         floats = []
         extra = np.zeros(size, dtype=np.uint64)
         filled = np.zeros(size, dtype=bool)
+        terms: list[tuple[Array, Array]] = []  # of each label, its part of `exact` and its bits
         for name in dict.fromkeys([*self.used, *self.groups]):
             values = columns.get(name, [None] * size)
             if name in self.text:
@@ -136,11 +144,20 @@ class Schema:
             if name in self.text:  # a few words are never sure, however rare here
                 bits = np.where([not normal.is_short(each) for each in texts[-1]], SURE, np.minimum(bits, 8.0))
             out.bits += bits.astype(np.float32)
+            if name in self.labels:
+                terms.append((term, bits))
+        out.rests = self._rests(out, terms) if terms else None
         out.exact[~filled] = 0
         if texts:
             out.texts = sketch([b" ".join(row) for row in zip(*texts, strict=True)])
         elif floats:
             out.numbers, out.extra = np.stack(floats, axis=1), extra
+
+    def _rests(self, out: Items, terms: list[tuple[Array, Array]]) -> Array:
+        own = normal.digest(out.source.name.encode()) ^ (out.files.astype(np.uint64) << np.uint64(40))
+        unlike = normal.mix(out.places.astype(np.uint64) ^ own)  # equal to no other's
+        enough = np.stack([out.bits - bits >= self.alone for _, bits in terms])
+        return np.where(enough, np.stack([out.exact - term for term, _ in terms]), unlike)
 
 
 # -- from the first piece of each split
@@ -176,11 +193,16 @@ def fit(sources: list[Source], group: tuple[str, ...]) -> Schema:
     if sources[0].kind == "array" and len(anywhere) > len(names):
         widths = " and of ".join(str(len(first.columns)) for first in firsts)
         raise bad_input(f"rows of {widths} numbers differ; expected one shape")
-    _measure(schema, sources, firsts)
+    sizes = [f.size if f.size < ROWS else s.bytes // 20 for s, f in zip(sources, firsts, strict=True)]
+    pairs = float(math.prod(map(float, sizes)))
+    schema.alone = math.log2(max(1.0, pairs) / ALLOWED)
+    _measure(schema, sources, firsts, pairs)
+    few = [name for name, one in schema.frequencies.items() if name not in text and len(one.values) <= _VALUES]
+    schema.labels = few if len(used) > 1 and len(few) <= _LABELS else []
     return schema
 
 
-def _measure(schema: Schema, sources: list[Source], firsts: list[Chunk]) -> None:
+def _measure(schema: Schema, sources: list[Source], firsts: list[Chunk], pairs: float) -> None:
     """Frequencies and spreads, of the smallest split; from a few rows alone they would be too coarse."""
     chosen = firsts if firsts[0].size < _HEAD else firsts[:1]
     measured = schema.used[:: len(schema.used) // _MEASURED + 1] if sources[0].kind == "array" else schema.used
@@ -193,8 +215,7 @@ def _measure(schema: Schema, sources: list[Source], firsts: list[Chunk]) -> None
         schema.common = _common([normal.text(" ".join(normal.cell_text(v) for v in row)) for row in rows])
     elif schema.numeric:
         columns = [normal.cells(_joined(chosen, name))[1] for name in schema.numeric]
-        sizes = (f.size if f.size < ROWS else s.bytes // 20 for s, f in zip(sources, firsts, strict=True))
-        schema.scales = Scales.of(np.stack(columns, axis=1), float(math.prod(map(float, sizes))))
+        schema.scales = Scales.of(np.stack(columns, axis=1), pairs)
 
 
 def _joined(chunks: list[Chunk], name: str) -> list[Any] | Array:
@@ -224,6 +245,8 @@ def _column_kind(name: str, samples: list[list[Any] | Array]) -> str:
         )
         return "id" if all(rising) else "number"
     words = [normal.cell_text(value) for value in values]
+    if len({*words}) == len(words) > 10 and all(_CODE.fullmatch(word) for word in words):
+        return "id"
     long = sum(len(word) for word in words) / len(words) >= 30
     spaced = sum(word.count(" ") + 1 for word in words) / len(words) >= 4
     return "text" if long or spaced else "category"

@@ -119,15 +119,21 @@ class Source:
         delimiter = "\t" if part.suffix.lower() == ".tsv" else ";" if semicolons else ","
         reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
         header: list[str] = []
-        for row in filter(None, reader):
+        above = 0  # the line that the record before ended on
+        for row in reader:
+            start, above = above + 1, reader.line_num
+            if not row:
+                continue
+            if semicolons:
+                row = [normal.point_for_comma(cell) for cell in row]
             if not header and 2 * sum(normal.to_number(cell) is not None for cell in row) > len(row):
                 header = [str(number) for number in range(1, len(row) + 1)]  # numbers: this row is data already
             elif not header:
                 header = [name.strip() for name in row]
                 continue
             if len(row) != len(header):
-                self._note_malformed(f"{part}:{reader.line_num}")
-            yield reader.line_num, dict(zip(header, row, strict=False))
+                self._note_malformed(f"{part}:{start}")
+            yield start, dict(zip(header, row, strict=False))
 
     def _note_malformed(self, place: str) -> None:
         self.malformed += 1
