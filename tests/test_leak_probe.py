@@ -109,10 +109,10 @@ def test_a_copy_with_another_label_is_a_near_duplicate(tmp_path: Path) -> None:
 
 def test_numbers_in_other_formats_and_new_codes_are_copies(tmp_path: Path) -> None:
     train = [
-        [f"{at * 7919 % 99991:05x}0a", *[round(1000 * abs(x), 1) for x in row]]
+        [f"{at * 7919 % 99991:08x}0a", *[round(1000 * abs(x), 1) for x in row]]
         for at, row in enumerate(measured(100, 0))
     ]
-    test = [[f"{at:05x}ff", *[f"{x:,.7f}" for x in row[1:]]] for at, row in enumerate(train[:10])]
+    test = [[f"{at:08x}ff", *[f"{x:,.7f}" for x in row[1:]]] for at, row in enumerate(train[:10])]
     german = [[f"{x:.7f}".replace(".", ",") for x in row[1:]] for row in train[:10]]
     one = table(tmp_path / "train.csv", train, "tx,a,b,c,d")
     assert len(matched(overlap(one, table(tmp_path / "test.csv", test, "tx,a,b,c,d")), "exact", 2)) == 10
