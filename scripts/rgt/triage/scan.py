@@ -139,7 +139,7 @@ BUILT_IN = {
 _BAD = r"(?i:errors?|exceptions?|failed|failures?)"
 _NUMBER = r"['\"]?[-+]?[\d.]+(?:e[-+]?\d+)?%?['\"]?\s*(?:[,;|)}\]]|$)"
 _NOT_ALARM = re.compile(
-    rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None|null|\"\")|\s+(?:0\b|\d*\.\d))"
+    rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None(?! \w)|null|\"\")|\s+(?:0\b|\d*\.\d))"
     rf"|\b(?:no|0|without|ignore|ignoring|ignored|handled|suppress\w*) (?:\w+ )?{_BAD}\b"
     r"|\b(?:an?|the|some|any|this|slight|small|minor) [Ee]rror (?:in|from|occurred)\b"  # somebody's prose
     r"|[Rr]etry|will be ignored|[Ff]alling back|fallback|non-fatal|not fatal|harmless|gracefully|[Ss]aving"
