@@ -97,6 +97,7 @@ BUILT_IN = {
         r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
         r"\b[Ee]xception in (?!thread)\w",
         r"^[a-z_][\w.]*\.[A-Z]\w*(?:Exit|Failed|Timeout|Expired|Closed|Failure|NotFound): ",
+        r"^[a-z_][\w.]*\.(?:exceptions?|errors?|exc)\.[A-Z]\w+: ",
     ),
     NATIVE: (
         r"Segmentation fault|[Cc]ore dumped|Fatal Python error|terminate called|^Aborted|Bus error|Illegal instruction",
