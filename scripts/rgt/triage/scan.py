@@ -233,6 +233,7 @@ class Traceback:
     raised: str = ""
     frame: str = ""  # the last one outside of libraries
     source: str = ""  # the code that it quotes
+    code: str = ""  # the code that the last frame quotes, a library's too
     packages: list[str] = field(default_factory=list)  # of its frames, the last one's at the end
     margin: str = ""  # what the thread it was copied from, or a document, set before every line
     text: list[str] = field(default_factory=list)
@@ -265,14 +266,15 @@ class Traceback:
             path, at, name = (next(filter(None, frame.group(*names)), "") for names in _FRAME_PARTS)
             package = match[1] if (match := _PACKAGE.search(path)) else ""
             self.packages = [*(one for one in self.packages if one != package), package]
-            self.ours = not _LIBRARY.search(path)
+            self.ours, self.code = not _LIBRARY.search(path), ""
             if self.ours:
                 place = f"{path}:{at}" if at else path
                 self.frame, self.source = place + (f" in {name}" if name else ""), ""
         elif self.ours and (arrow := _ARROW.match(line.text)):
             self.source = arrow[2].strip()  # of the lines that IPython shows around it
-        elif self.ours and line.text.startswith("    ") and not self.source:
-            self.source = line.text.strip()
+        elif line.text.startswith("    ") and line.text.strip(" ^~"):
+            self.code = line.text.strip()
+            self.source = self.source or (self.code if self.ours else "")
         elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
             self.end, self.raised = number, line.text
         return self.seen > _TRACEBACK_LINES
