@@ -391,6 +391,7 @@ KEY = "LabelError: 'labels'"
         ("python train.py\nSegmentation fault (core dumped)\n", "NA3:cause"),
         ("Epoch 1: val error: 0.03 failed: 0\nerror: 0.03\nmean squared error: 0.1\n", ""),
         ("ValueError: bad sample, retrying\n" + STEPS, ""),
+        ("MeanAbsoluteError: 0.03\n", ""),
         ("ERROR could not open cache\n" + STEPS, ""),
         ("upload: error: boom\nTraining completed in 3 h\n", ""),
         ("1,0.3,0.2\n2,nan,nan\n3,nan,nan\n", "?:unknown"),
@@ -491,6 +492,7 @@ def test_a_last_line_that_says_failure_is_never_passed_over(line: str, tmp_path:
     [
         "ValueError: Tried to convert 'x' to a tensor and failed. Error: None values not supported.",
         "acme.store.exceptions.Gone: 410 the bucket was emptied",
+        "RuntimeError: the device was lost, driver error:700000041879048196",
     ],
 )
 def test_an_exception_is_no_metric_and_needs_no_error_in_its_name(line: str, tmp_path: Path) -> None:

@@ -139,9 +139,10 @@ BUILT_IN = {
 }
 _BAD = r"(?i:errors?|exceptions?|failed|failures?)"
 _NUMBER = r"['\"]?[-+]?[\d.]+(?:e[-+]?\d+)?%?['\"]?\s*(?:[,;|)}\]]|$)"
+_METRIC = re.compile(rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None|null|\"\")|\s+(?:0\b|\d*\.\d))")
+_NAMED = re.compile(r"[\w.]+(?:Error|Exception) ?: .{,12}")  # only a number right behind the name is a metric's
 _NOT_ALARM = re.compile(
-    rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None(?! \w)|null|\"\")|\s+(?:0\b|\d*\.\d))"
-    rf"|\b(?:no|0|without|ignore|ignoring|ignored|handled|suppress\w*) (?:\w+ )?{_BAD}\b"
+    rf"\b(?:no|0|without|ignore|ignoring|ignored|handled|suppress\w*) (?:\w+ )?{_BAD}\b"
     r"|\b(?:an?|the|some|any|this|slight|small|minor) [Ee]rror (?:in|from|occurred)\b"  # somebody's prose
     r"|[Rr]etry|will be ignored|[Ff]alling back|fallback|non-fatal|not fatal|harmless|gracefully|[Ss]aving"
     r"|_error\b.{0,3}[\d.]|pip's dependency resolver|libibverbs|\w+Warning: |NCCL INFO"
@@ -515,6 +516,9 @@ def _sight(kept: Sightings, key: tuple[Any, int | None], pattern: Pattern, place
 def _is_harmless(line: Line, kind: str) -> bool:
     """Words of an alarm in a metric's name, a retry, a line that a logger calls information."""
     if line.level == "I" or (line.level == "W" and kind not in (SIGNAL, EXIT)) or _NOT_ALARM.search(line.text):
+        return True
+    named = _NAMED.match(line.text) if kind == EXCEPTION else None
+    if _METRIC.search(named[0] if named else line.text):
         return True
     point = parse_line(line.text) if WEIGHT[kind] < STRONG else {}
     return "metrics" in point and ("step" in point or "epoch" in point or "batch" in point)
