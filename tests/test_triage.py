@@ -184,6 +184,10 @@ def _traced(code: str, raised: str, file: str = "train.py") -> str:
         (_traced("y = self.class_to_idx[name]", "KeyError: 'Person'"), "WH6"),
         (_traced("y = cfg[name]", "KeyError: 'Person'").replace("__getitem__", "main"), "UC19"),
         (_traced("assert os.path.isdir(root)", "AssertionError"), "WH9"),
+        (_traced("assert img is not None", "AssertionError"), "DA87"),
+        (_traced('assert segm.mode == "L"', "AssertionError"), "DA88"),
+        (_traced('text = tokenizer(examples["text"])', "KeyError: 'text'"), "HF91"),
+        (_traced("return self.coco.loadImgs(ids)", "KeyError: 3561"), "DA86"),
         (_traced("assert n == torch.cuda.device_count()", "AssertionError"), "WH11"),
         (_traced("assert n == torch.cuda.device_count()", "AssertionError: give 8 GPUs"), "PL16"),
     ],
@@ -198,7 +202,7 @@ def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -
         assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
-        assert slots <= {"frame", "source", "library", "libraries", "message", "nccl"} | groups, entry.id
+        assert slots <= {"frame", "source", "code", "library", "libraries", "message", "nccl"} | groups, entry.id
 
 
 @pytest.mark.parametrize(
@@ -387,6 +391,7 @@ KEY = "LabelError: 'labels'"
         ("python train.py\nSegmentation fault (core dumped)\n", "NA3:cause"),
         ("Epoch 1: val error: 0.03 failed: 0\nerror: 0.03\nmean squared error: 0.1\n", ""),
         ("ValueError: bad sample, retrying\n" + STEPS, ""),
+        ("MeanAbsoluteError: 0.03\n", ""),
         ("ERROR could not open cache\n" + STEPS, ""),
         ("upload: error: boom\nTraining completed in 3 h\n", ""),
         ("1,0.3,0.2\n2,nan,nan\n3,nan,nan\n", "?:unknown"),
@@ -402,6 +407,27 @@ KEY = "LabelError: 'labels'"
         ("ImportError: cannot import name 'AdamW' from 'transformers'\n", "HF74:cause"),
         ("_pickle.UnpicklingError: invalid load key, 'v'.\n", "TO115:cause"),
         ("ValueError: loaded state dict has a different number of parameter groups\n", "TO111:cause"),
+        ("RuntimeError: HIP error: no kernel image is available for execution on the device\n", "AX129:cause"),
+        ("TypeError: Trainer.training_step() takes 3 positional arguments but 4 were given\n", "PJ61:cause"),
+        ("TypeError: LitNet.training_step() takes 2 positional arguments but 3 were given\n", "PJ128:cause"),
+        ("TypeError: forward() missing 1 required positional argument: 'x'\n", "UC22:cause"),
+        (
+            HEAD + '  File "/v/site-packages/torch/nn/parallel/data_parallel.py", line 153, in forward\n'
+            "TypeError: forward() missing 1 required positional argument: 'x'\n",
+            "DA81:cause",
+        ),
+        ("google.api_core.exceptions.ResourceExhausted: 429 The following quotas are exceeded: A100\n", "KC54:cause"),
+        # what XLA takes back itself, and a backend that it only tried
+        (
+            "E xla/service/rendezvous.cc:38] This thread may be stuck. Expected 8 threads to join the rendezvous\n"
+            + STEPS,
+            "",
+        ),
+        (
+            "xla_bridge.py:841] Unable to initialize backend 'tpu': INTERNAL: Failed to open libtpu.so: libtpu.so: "
+            "cannot open shared object file: No such file or directory\n",
+            "",
+        ),
         # what no entry knows is told in its own words: an exception, an error line, NCCL's warning
         ("wandb.errors.BoomError: the run has no parent to write to\n", "UC60:cause"),
         ("ERROR: the frobnicator was not built. Please run `make frob` first\n", "UC62:cause"),
@@ -459,6 +485,25 @@ OMP: Error #15: Initializing libiomp5md.dll"""
 def test_a_last_line_that_says_failure_is_never_passed_over(line: str, tmp_path: Path) -> None:
     told = say(STEPS + line, tmp_path=tmp_path)
     assert any(word.split(":")[1] in causes.FINDINGS for word in told), told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ValueError: Tried to convert 'x' to a tensor and failed. Error: None values not supported.",
+        "acme.store.exceptions.Gone: 410 the bucket was emptied",
+        "RuntimeError: the device was lost, driver error:700000041879048196",
+    ],
+)
+def test_an_exception_is_no_metric_and_needs_no_error_in_its_name(line: str, tmp_path: Path) -> None:
+    assert say(STEPS + line, tmp_path=tmp_path)
+
+
+def test_a_bare_assertion_is_told_with_the_librarys_condition(tmp_path: Path) -> None:
+    own = '  File "/home/user/train.py", line 12, in main\n    net(x)\n'
+    library = '  File "/v/site-packages/x/y.py", line 9, in f\n    assert width in table\n           ^^^^^\n'
+    (tmp_path / "a.log").write_text(f"{HEAD}{own}{library}AssertionError\n")
+    assert "`assert width in table`" in ask(tmp_path / "a.log")[0]["cause"]
 
 
 def test_unknown_shows_the_root_of_a_chain_and_the_users_own_frame(tmp_path: Path) -> None:

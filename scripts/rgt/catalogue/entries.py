@@ -18,10 +18,10 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
     from: torch, peft      modules that print its signatures; tests/test_signature_wordings.py looks them up there
 
 In Cause and Fix `{key|the key}` stands for what the signature's group (?P<key>...) took (or key2, key3 in other
-branches of one regex); `frame`, `source`, `library` and `message` are the user's last frame, the code it quotes, the
-package that raised and what it said; `libraries` is that package behind the one that called it. Without it the default
-is printed, without backticks around the slot; an empty one takes its () along. Where an entry is general, a fallback or
-about many messages, what the exception's own message says is to be done stands before its Fix.
+branches of one regex); `frame` and `source` are the user's last frame and the code it quotes, `code` the code that
+raised, `library` its package (`libraries`: behind the one that called it), `message` what it said. Without it the
+default is printed, without backticks around the slot; an empty one takes its () along. Where an entry is general, a
+fallback or about many messages, what the exception's own message says is to be done stands before its Fix.
 
 Files below SHORT hold the classics, which only triage prints: name, attributes, Cause and Fix are enough.
 """

@@ -255,7 +255,7 @@ def _raised(trace: Trace) -> Iterator[Incident]:
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
         library, caller = [*reversed(root.packages), "", ""][:2]
-        one.facts = {"frame": one.frame, "source": root.source, "library": library}
+        one.facts = {"frame": one.frame, "source": root.source, "code": root.code, "library": library}
         one.facts["libraries"] = f"{caller} and {library}" if caller and library else ""
         one.facts["message"] = root.message if root.raised else "the log ends inside this traceback"
         # what a library raises while it handles another's exception is often the explanation of it

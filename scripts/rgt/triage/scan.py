@@ -97,6 +97,7 @@ BUILT_IN = {
         r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
         r"\b[Ee]xception in (?!thread)\w",
         r"^[a-z_][\w.]*\.[A-Z]\w*(?:Exit|Failed|Timeout|Expired|Closed|Failure|NotFound): ",
+        r"^[a-z_][\w.]*\.(?:exceptions?|errors?|exc)\.[A-Z]\w+: ",
     ),
     NATIVE: (
         r"Segmentation fault|[Cc]ore dumped|Fatal Python error|terminate called|^Aborted|Bus error|Illegal instruction",
@@ -138,9 +139,10 @@ BUILT_IN = {
 }
 _BAD = r"(?i:errors?|exceptions?|failed|failures?)"
 _NUMBER = r"['\"]?[-+]?[\d.]+(?:e[-+]?\d+)?%?['\"]?\s*(?:[,;|)}\]]|$)"
+_METRIC = re.compile(rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None|null|\"\")|\s+(?:0\b|\d*\.\d))")
+_NAMED = re.compile(r"[\w.]+(?:Error|Exception) ?: .{,12}")  # only a number right behind the name is a metric's
 _NOT_ALARM = re.compile(
-    rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None|null|\"\")|\s+(?:0\b|\d*\.\d))"
-    rf"|\b(?:no|0|without|ignore|ignoring|ignored|handled|suppress\w*) (?:\w+ )?{_BAD}\b"
+    rf"\b(?:no|0|without|ignore|ignoring|ignored|handled|suppress\w*) (?:\w+ )?{_BAD}\b"
     r"|\b(?:an?|the|some|any|this|slight|small|minor) [Ee]rror (?:in|from|occurred)\b"  # somebody's prose
     r"|[Rr]etry|will be ignored|[Ff]alling back|fallback|non-fatal|not fatal|harmless|gracefully|[Ss]aving"
     r"|_error\b.{0,3}[\d.]|pip's dependency resolver|libibverbs|\w+Warning: |NCCL INFO"
@@ -232,6 +234,7 @@ class Traceback:
     raised: str = ""
     frame: str = ""  # the last one outside of libraries
     source: str = ""  # the code that it quotes
+    code: str = ""  # the code that the last frame quotes, a library's too
     packages: list[str] = field(default_factory=list)  # of its frames, the last one's at the end
     margin: str = ""  # what the thread it was copied from, or a document, set before every line
     text: list[str] = field(default_factory=list)
@@ -264,14 +267,15 @@ class Traceback:
             path, at, name = (next(filter(None, frame.group(*names)), "") for names in _FRAME_PARTS)
             package = match[1] if (match := _PACKAGE.search(path)) else ""
             self.packages = [*(one for one in self.packages if one != package), package]
-            self.ours = not _LIBRARY.search(path)
+            self.ours, self.code = not _LIBRARY.search(path), ""
             if self.ours:
                 place = f"{path}:{at}" if at else path
                 self.frame, self.source = place + (f" in {name}" if name else ""), ""
         elif self.ours and (arrow := _ARROW.match(line.text)):
             self.source = arrow[2].strip()  # of the lines that IPython shows around it
-        elif self.ours and line.text.startswith("    ") and not self.source:
-            self.source = line.text.strip()
+        elif line.text.startswith("    ") and line.text.strip(" ^~"):
+            self.code = line.text.strip()
+            self.source = self.source or (self.code if self.ours else "")
         elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
             self.end, self.raised = number, line.text
         return self.seen > _TRACEBACK_LINES
@@ -512,6 +516,9 @@ def _sight(kept: Sightings, key: tuple[Any, int | None], pattern: Pattern, place
 def _is_harmless(line: Line, kind: str) -> bool:
     """Words of an alarm in a metric's name, a retry, a line that a logger calls information."""
     if line.level == "I" or (line.level == "W" and kind not in (SIGNAL, EXIT)) or _NOT_ALARM.search(line.text):
+        return True
+    named = _NAMED.match(line.text) if kind == EXCEPTION else None
+    if _METRIC.search(named[0] if named else line.text):
         return True
     point = parse_line(line.text) if WEIGHT[kind] < STRONG else {}
     return "metrics" in point and ("step" in point or "epoch" in point or "batch" in point)
