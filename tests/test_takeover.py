@@ -366,6 +366,41 @@ def test_git_of_a_repository_without_a_commit_or_broken(tmp_path: Path) -> None:
     assert "not a git repository" in snapshot(tmp_path)["git"][0]["problem"]
 
 
+# -- what the files of a project promise
+
+
+def loose_ends(root: Path) -> dict[str, str]:
+    found = snapshot(root, "--seconds", "20")["findings"]
+    kept = [one for one in found if one["code"] in ("missing", "mixed")]
+    return {os.path.relpath(one["path"], root): one["message"] for one in kept}
+
+
+def test_pointers_paths_to_resume_from_and_pid_files_that_lead_nowhere(tmp_path: Path) -> None:
+    weights = {f"{place}/{name}": b"x" for place in ("a", "b") for name in ("epoch_2.pth", "epoch_10.pth")}
+    steps: dict[str, str | bytes] = {f"ds/global_step{n}/mp_rank_00_model_states.pt": b"x" for n in (900, 1000)}
+    pointers = {"a/last_checkpoint": "/old/box/a/epoch_12.pth", "b/last_checkpoint": "b/epoch_2.pth"}
+    configs = {"configs/next.yaml": "train:\n  resume_from: out/step_9.pt\n", "conf.py": "load_from = 'gone/x.pth'\n"}
+    tree(tmp_path, {**weights, **steps, **pointers, **configs, "ds/latest": "global_step900", "old.pid": "4194304\n"})
+    (tmp_path / "a" / "best.pth").symlink_to("epoch_11.pth")
+    assert loose_ends(tmp_path) == {
+        "a/last_checkpoint": "names epoch_12.pth, which is not there; the newest there is epoch_10.pth",
+        "b/last_checkpoint": "names epoch_2.pth, and epoch_10.pth is newer",
+        "ds/latest": "names global_step900, and global_step1000 is newer",
+        "a/best.pth": "a link to epoch_11.pth, which is not there",
+        "configs/next.yaml": "train.resume_from is out/step_9.pt, which does not exist",
+        "conf.py": "load_from is gone/x.pth, which does not exist",
+        "old.pid": "names pid 4194304; no process here has that number any more",
+    }
+
+
+def test_pointers_and_paths_that_hold_are_silent(tmp_path: Path) -> None:
+    weights: dict[str, str | bytes] = {f"iter_{step:07d}/model.pt": b"x" for step in (100, 200)}
+    configs = {"configs/a.yaml": "resume: iter_0000200/model.pt\nweights: imagenet\nckpt_path: null\n"}
+    pointers = {"latest_checkpointed_iteration.txt": "200\n", "latest.log": "step 1\n", "me.pid": f"{os.getpid()}\n"}
+    tree(tmp_path, {**weights, **configs, **pointers})
+    assert loose_ends(tmp_path) == {}
+
+
 # -- nothing changes
 
 

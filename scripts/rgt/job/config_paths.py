@@ -70,6 +70,14 @@ class ConfigPaths:
                     self.paths.append({**facts, "path": str(path), "exists": path.exists()})
                     yield from checks[setting.kind](setting, path, str(value))
 
+    def resume_paths(self) -> Iterator[tuple[str, str]]:
+        """The key and the path of each checkpoint that is named to go on from; whether it is there is not looked at."""
+        for setting in (setting for setting in self.settings if setting.kind == "resume"):
+            value = str(setting.value)
+            text = "" if value.strip().lower() in _NEWEST else self._path_text(setting, value)
+            if text and "$" not in text:
+                yield setting.key, text
+
     def _path_text(self, setting: Setting, value: Any) -> str:
         """The path that a value means, as the job would read it; empty for what is no path.
 

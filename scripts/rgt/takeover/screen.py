@@ -226,11 +226,17 @@ def judge(box: Snapshot, report: Report) -> None:
             report.add("no-space", "warn", f"{show_size(disk.free)} free{need}", path=disk.path)
         if not scratch and disk.inodes_share < _FULL:
             report.add("no-space", "warn", f"{disk.inodes_free} inodes free of {disk.inodes}", path=disk.path)
+    _judge_code_and_files(box, report)
+
+
+def _judge_code_and_files(box: Snapshot, report: Report) -> None:
     for drift in box.drift:
         message = f"{plural(len(drift['files']), 'file')} differ from the code that this run recorded: "
         message += ", ".join(drift["files"][:6]) + (" ..." if len(drift["files"]) > 6 else "")
         fix = "resume it from a worktree of its own commit and patch (references/takeover.md), not from this checkout"
         report.add("drift", "warn", message, path=drift["path"], evidence=f"recorded {drift['commit'][:10]}", fix=fix)
+    for end in box.loose:
+        report.add(end.code, end.severity, end.message, path=end.path, fix=end.fix or None)
     for row in box.git:
         if unsaved := _unsaved(row):
             report.add("unsaved", "info", ", ".join(unsaved), path=row["path"])

@@ -27,6 +27,7 @@ from rgt.log.line import parse_row
 from rgt.machine import disks, memory, outside, processes, trainers
 from rgt.machine import gpus as gpu
 from rgt.run import discovery, provenance
+from rgt.takeover import loose_ends
 
 _ROOTS = 8  # directories that are looked through when none is named
 _SECONDS = 3.0  # for each look at the machine
@@ -81,6 +82,7 @@ class Snapshot:
     disks: list[disks.Room] = field(default_factory=list)
     roots: list[str] = field(default_factory=list)
     scope: list[str] = field(default_factory=list)  # what the user asked about: the named directories, or the current
+    loose: list[loose_ends.LooseEnd] = field(default_factory=list)  # below the scope
     drift: list[dict[str, Any]] = field(default_factory=list)  # runs whose recorded code is not the tree's
     stopped: list[str] = field(default_factory=list)  # what was not looked at, and why
     seconds: float = 0.0
@@ -127,6 +129,9 @@ def take(directories: list[Path], seconds: float) -> Snapshot:
     for row in box.processes:
         box.limited(f"log of pid {row.trainer.pid}", partial(_read_process, row, box.runs, panes))
     own = [run for run in box.runs if run.kind == "run" and not run.finished][:_DRIFT]
+    until = time.monotonic() + seconds / 3
+    ends = box.limited("loose ends", lambda: [end for root in box.scope for end in loose_ends.find(root, until)])
+    box.loose = ends or []
     drifts = box.limited("code of runs", partial(lambda: [provenance.drift(Path(run.path)) for run in own]))
     box.drift = [row for row in drifts or [] if row]
     box.seconds = round(time.monotonic() - began, 2)
