@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,9 @@ class Survey:
     problems: list[tuple[Path, Problem]] = field(default_factory=list)
     metadata: dict[Path, dcp.Metadata] = field(default_factory=dict)  # of DCP folders
     strangers: list[str] = field(default_factory=list)  # names in the pickles of .metadata files
-    others: list[Path] = field(default_factory=list)  # everything else: only its first bytes were read
+    # everything else, by size (None: no file): only its first bytes were read, and in some they are nothing but zeros
+    others: dict[Path, int | None] = field(default_factory=dict)
+    zeros: list[Path] = field(default_factory=list)
 
     def blobs(self, path: Path) -> Blobs | None:
         for directory in path.parents if self.metadata else ():
@@ -84,17 +87,17 @@ def _walk(root: Path) -> Iterator[Path]:
         if "snapshots" in folders and "blobs" in folders:
             folders.remove("blobs")  # the same files under their digests
         folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        above = Path(folder)
         for name in sorted(here):
             count += 1
             if count > MAX_FILES:
                 raise bad_input(f"{root} holds more than {MAX_FILES} files; name the folder of the checkpoints")
-            yield Path(folder, name)
+            yield above / name
 
 
 def _sort(found: Survey, path: Path) -> None:
     name = path.name
-    small_pickle = path.suffix in _PICKLES and path.is_file() and path.stat().st_size <= _MAX_PICKLE
-    if name == names.METADATA and (any(path.parent.glob("*.distcp")) or _head(path)[:1] == b"\x80"):
+    if name == names.METADATA and (any(path.parent.glob("*.distcp")) or _peek(path)[0][:1] == b"\x80"):
         try:
             metadata = dcp.read_metadata(path)
         except Broken as broken:
@@ -114,26 +117,33 @@ def _sort(found: Survey, path: Path) -> None:
         found.problems.append((path, Problem("partial", "info", "left by a save that was killed; harmless")))
     elif _SIDE.fullmatch(name):
         found.sides.append(path)
-    elif names.is_artifact(name) or readers.looks_like_one(_head(path), name) or small_pickle:
+    elif names.is_artifact(name):
         found.artifacts.append(path)
-    elif name not in names.OUR_RECORDS:
-        found.others.append(path)
+    else:
+        head, size = _peek(path)
+        small_pickle = size is not None and size <= _MAX_PICKLE and name.endswith(_PICKLES)
+        if small_pickle or readers.looks_like_one(head, name):
+            found.artifacts.append(path)
+        elif name not in names.OUR_RECORDS:
+            found.others[path] = size
+            found.zeros += [path] if head and not any(head) else []
 
 
-def may_be_weights(path: Path) -> bool:
+def may_be_weights(name: str, size: int | None) -> bool:
     """Large, and not of a kind that never holds any: a proof that leaves it out is no proof of the model."""
-    try:
-        return path.stat().st_size >= WEIGHT_SIZE and not _NO_WEIGHTS.fullmatch(path.name.lower())
-    except OSError:
-        return False
+    return (size or 0) >= WEIGHT_SIZE and not _NO_WEIGHTS.fullmatch(name.lower())
 
 
-def _head(path: Path) -> bytes:
+def _peek(path: Path) -> tuple[bytes, int | None]:
+    """The first bytes and the size; no size of what is no plain file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return os.read(descriptor, 256)
-        finally:
-            os.close(descriptor)
     except OSError:
-        return b""
+        return b"", os.path.getsize(path) if os.path.isfile(path) else None
+    try:
+        seen = os.fstat(descriptor)
+        return os.read(descriptor, 256), seen.st_size if stat.S_ISREG(seen.st_mode) else None
+    except OSError:
+        return b"", None
+    finally:
+        os.close(descriptor)

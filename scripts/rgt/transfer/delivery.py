@@ -127,42 +127,35 @@ class Stage:
         except OSError:
             return 0
 
-    def write(self, entry: Entry, offset: int, data: bytes) -> None:
-        """Bytes of a partial file."""
-        with self._part(entry) as descriptor, open(descriptor, "wb", closefd=False) as file:
-            file.seek(offset)
-            file.write(data)
+    def write(self, entry: Entry, offset: int, data: bytes, whole: bool = False) -> FileState:
+        """Bytes of a partial file, and what it is then."""
+        part, left = self._parts + entry.path, memoryview(data)
+        self._present.add(f"{FOLDER}/parts/{entry.path}")
+        try:
+            if (folder := part.rpartition("/")[0]) not in self._made:
+                os.makedirs(folder, exist_ok=True)
+                self._made.add(folder)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                while left:
+                    left = left[os.pwrite(descriptor, left, offset + len(data) - len(left)) :]
+                if whole:
+                    self._dress(descriptor, entry)
+                return file_state(os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise from_os_error(error, f"write {part} (what has arrived is kept)") from None
 
     def put(self, entry: Entry, data: bytes, sha256: str) -> bool:
         """A whole file that came in one piece, under its name; False, and nothing written, when it is not the box's."""
         if hashlib.sha256(data).hexdigest() != sha256:
             return False
-        with self._part(entry) as descriptor:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
-            self._dress(descriptor, entry)
-            self.arrived[entry.local] = file_state(os.fstat(descriptor)), sha256
+        self.arrived[entry.local] = self.write(entry, 0, data, whole=True), sha256
         os.replace(self._parts + entry.path, self._safe(entry.local))
         self.digests[entry.version] = sha256
         self._present.add(entry.local)
         return True
-
-    @contextlib.contextmanager
-    def _part(self, entry: Entry) -> Iterator[int]:
-        part = self._parts + entry.path
-        self._present.add(f"{FOLDER}/parts/{entry.path}")
-        try:
-            if (folder := os.path.dirname(part)) not in self._made:
-                os.makedirs(folder, exist_ok=True)
-                self._made.add(folder)
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
-                yield descriptor
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise from_os_error(error, f"write {part} (what has arrived is kept)") from None
 
     def _dress(self, part: str | int, entry: Entry) -> None:
         os.chmod(part, self._modes[bool(entry.mode & 0o100)])  # who may write is not its word
@@ -302,34 +295,51 @@ class Delivery:
         """Copy, list again, copy what changed meanwhile; what goes on changing is a finding."""
         start = time.monotonic()
         with contextlib.closing(self.box), contextlib.closing(self.stage):
-            there = take_listing(self.box, self.place.path, self.local, self.exclude)
-            self.stage.open(there)
-            for _ in range(rounds):
-                self._copy(there)
-                if there.writers:  # one that pauses between two lines looks still for a moment
-                    time.sleep(_PAUSE)
-                before, there = there, take_listing(self.box, self.place.path, self.local, self.exclude)
-                moving = there.versions() != before.versions()
-                absent = [entry for entry in there.entries.values() if not self.stage.has(entry)]
-                if not moving and not absent:
-                    break
-            self.there, self.findings, self.seconds = there, [*there.findings], time.monotonic() - start
-            message, fix = f"could not be copied from {there.host.title}", "pull again; if it stays, look at the box"
-            if moving:
-                who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
-                message = f"keeps changing on {there.host.title}, so it cannot be proved{who}"
-                fix = "pull again when the run is done, or use pull --loop"
-            for entry in absent[:20]:
-                code = "changed" if moving else "unpulled"
-                self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
-                if entry.bytes <= _LOG_BYTES:
-                    self.stage.snapshot(entry)
-            if not self.failed:
-                for path, target in there.links.items():
-                    self.stage.link(path, target)
-                write_manifest(self.local, there, self.stage, self.exclude)
-                self.complete = True
+            self.there = take_listing(self.box, self.place.path, self.local, self.exclude)
+            self.stage.open(self.there)
+            try:
+                moving, absent = self._copy_until_still(rounds)
+                self.findings, self.seconds = [*self.there.findings], time.monotonic() - start
+                self._report_absent(moving, absent)
+                if not self.failed:
+                    for path, target in self.there.links.items():
+                        self.stage.link(path, target)
+                    write_manifest(self.local, self.there, self.stage, self.exclude)
+                    self.complete = True
+            finally:
+                if not self.complete:  # else the manifest has the digests
+                    self.stage.save(self.there)
         return self
+
+    def _copy_until_still(self, rounds: int) -> tuple[bool, list[Entry]]:
+        """Whether something still changes there, and what is not here whole."""
+        for _ in range(rounds):
+            self._copy(self.there)
+            if self.there.writers:  # one that pauses between two lines looks still for a moment
+                time.sleep(_PAUSE)
+            before = self.there.versions()
+            self.there = take_listing(self.box, self.place.path, self.local, self.exclude)
+            moving = self.there.versions() != before
+            absent = [entry for entry in self.there.entries.values() if not self.stage.has(entry)]
+            if not moving and not absent:
+                break
+        return moving, absent
+
+    def _report_absent(self, moving: bool, absent: list[Entry]) -> None:
+        there = self.there
+        code, message, fix = (
+            "unpulled",
+            f"could not be copied from {there.host.title}",
+            "pull again; if it stays, look at the box",
+        )
+        if moving:
+            who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
+            code, message = "changed", f"keeps changing on {there.host.title}, so it cannot be proved{who}"
+            fix = "pull again when the run is done, or use pull --loop"
+        for entry in absent[:20]:
+            self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
+            if entry.bytes <= _LOG_BYTES:
+                self.stage.snapshot(entry)
 
     def _copy(self, there: Listing) -> None:
         """Everything that is not here, or whose digest is not known; once more what came with another digest."""
@@ -344,12 +354,11 @@ class Delivery:
             if missing + _RESERVE > room.free:  # said before hours of copying, not after
                 sizes = f"{units.show_size(room.free)} free, {units.show_size(missing)} are still to come"
                 raise lacking(f"{self.local} has {sizes}; make room, or pull to another disk")
-        try:
-            gauge = Gauge(missing, f"pull {there.source}")
-            if not self.box.again(lambda: self._receive(there, gauge)):
-                self.box.again(lambda: self._receive(there, gauge))
-        finally:
-            self.stage.save(there)
+        gauge = Gauge(missing, f"pull {there.source}")
+        if not self.box.again(lambda: self._receive(there, gauge)):
+            self.box.again(lambda: self._receive(there, gauge))
+        if todo:  # so that little is left for the one that the proof waits for
+            threading.Thread(target=os.sync, daemon=True).start()
 
     def _receive(self, there: Listing, gauge: Gauge) -> bool:
         """One attempt at all that is missing; False when something came with another digest than the box's."""
@@ -505,7 +514,8 @@ def load_all(
     flushing.start()
     found = survey(local)
     gauge = Gauge(verify.sizes(found), f"verify {local}")
-    known = {str(local / path): one for path, one in (written or {}).items()}
+    folder = str(local / "x")[:-1]  # as the survey writes it
+    known = {f"{folder}{path}": one for path, one in (written or {}).items()}
     verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add, known=known)
     flushing.join()
     problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
