@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from rgt.checkpoint.examine import Blobs, judge_names
 from rgt.checkpoint.formats import dcp, readers
 from rgt.checkpoint.layout import Broken, Problem
 from rgt.errors import bad_input, from_os_error
+from rgt.files import Written
 
 MAX_FILES = 200_000
 _SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
@@ -27,6 +28,9 @@ _NO_WEIGHTS = re.compile(  # of any size: logs, trackers, pictures, tables, arch
     r".*\.(log|out|err|txt|md|jsonl?|ya?ml|toml|csv|tsv|py|sh|html?|svg|png|jpe?g|gif|webp|pdf|mp[34]|wav|flac|avi|parquet|arrow"
     r"|lock|wandb|sqlite3?|db|xml|ipynb|idx|vocab|spm|merges|prof|trace|nsys-rep|stale)|events\.out\.tfevents\..*"
 )
+
+
+Known = Mapping[str, Written]  # by path
 
 
 @dataclass
@@ -56,14 +60,14 @@ class Survey:
         return sorted({path.parent for path in [*self.artifacts, *self.sides]} | set(self.metadata))
 
 
-def survey(given: Path) -> Survey:
-    """Raises a sentence when the path is not there at all."""
+def survey(given: Path, known: Known | None = None) -> Survey:
+    """Raises a sentence when the path is not there at all. What is `known` is not opened for its first bytes."""
     if not os.path.lexists(given):
         raise bad_input(f"{given} does not exist; name a checkpoint, a folder of them or a run directory")
     found = Survey(given, given if given.is_dir() else given.parent)
     if given.is_dir():
         for path in _walk(given):
-            _sort(found, path)
+            _sort(found, path, (known or {}).get(str(path)))
     elif given.name == names.METADATA or given.suffix == ".distcp":
         return survey(given.parent)  # one file of a DCP checkpoint means nothing without the others
     elif _SIDE.fullmatch(given.name):
@@ -95,7 +99,7 @@ def _walk(root: Path) -> Iterator[Path]:
             yield above / name
 
 
-def _sort(found: Survey, path: Path) -> None:
+def _sort(found: Survey, path: Path, known: Written | None) -> None:
     name = path.name
     if name == names.METADATA and (any(path.parent.glob("*.distcp")) or _peek(path)[0][:1] == b"\x80"):
         try:
@@ -120,7 +124,7 @@ def _sort(found: Survey, path: Path) -> None:
     elif names.is_artifact(name):
         found.artifacts.append(path)
     else:
-        head, size = _peek(path)
+        head, size = (known.head, known.state[2]) if known else _peek(path)
         small_pickle = size is not None and size <= _MAX_PICKLE and name.endswith(_PICKLES)
         if small_pickle or readers.looks_like_one(head, name):
             found.artifacts.append(path)
@@ -142,7 +146,7 @@ def _peek(path: Path) -> tuple[bytes, int | None]:
         return b"", os.path.getsize(path) if os.path.isfile(path) else None
     try:
         seen = os.fstat(descriptor)
-        return os.read(descriptor, 256), seen.st_size if stat.S_ISREG(seen.st_mode) else None
+        return os.read(descriptor, names.HEAD), seen.st_size if stat.S_ISREG(seen.st_mode) else None
     except OSError:
         return b"", None
     finally:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from rgt.checkpoint import names, proof
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.folders import check_folders
 from rgt.checkpoint.layout import Artifact, Layout, Problem
-from rgt.checkpoint.survey import Survey, may_be_weights
+from rgt.checkpoint.survey import Known, Survey, may_be_weights
 from rgt.checkpoint.tensor_values import READ, Tick
 
 JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a buffer of 16 MB
@@ -81,9 +81,6 @@ class _Stopped(Exception):
     """Ends the threads that still read when the main thread was interrupted."""
 
 
-Known = Mapping[str, tuple[files.FileState, str]]  # by path: what a file was when its sha256 was taken
-
-
 def verify(
     found: Survey, options: Options, tick: Tick | None = None, jobs: int = JOBS, known: Known | None = None
 ) -> Verification:
@@ -135,8 +132,8 @@ def _examine_all(
             for path in plain:
                 with contextlib.suppress(OSError):  # gone, which the manifest's check says
                     state = files.file_state(seen := os.stat(path))
-                    if state == known.get(str(path), (None,))[0]:
-                        more.append(Artifact(path, "file", seen.st_size, known[str(path)][1], _PLAIN))
+                    if (one := known.get(str(path))) and one.state == state:
+                        more.append(Artifact(path, "file", seen.st_size, one.sha256, _PLAIN))
                     elif stat.S_ISREG(seen.st_mode) and seen.st_size <= READ:  # done before threads would take turns
                         more.append(examine(path, digest))
                     elif stat.S_ISREG(seen.st_mode):

@@ -155,18 +155,18 @@ def walk(root: str, exclude: list[str]) -> Iterator[Row]:
             if path in OURS:
                 continue
             with contextlib.suppress(FileNotFoundError):  # gone since it was listed
-                seen = os.lstat(os.path.join(root, path))
+                full = f"{root}/{path}"
+                seen = os.lstat(full)
                 if exclude and excluded(path, exclude):
                     yield {"x": path, "why": "excluded"}
                 elif stat.S_ISDIR(seen.st_mode):
                     below.append(path)
                 else:
-                    yield _row(root, path, seen)
+                    yield _row(root, path, full, seen)
         folders += reversed(below)
 
 
-def _row(root: str, path: str, seen: os.stat_result) -> Row:
-    full = os.path.join(root, path)
+def _row(root: str, path: str, full: str, seen: os.stat_result) -> Row:
     if stat.S_ISLNK(seen.st_mode):
         raw, target = os.readlink(full), os.path.realpath(full)
         if not os.path.exists(target):
@@ -194,10 +194,11 @@ def list_runs(root: str, depth: int) -> Iterator[Row]:
 # -- contents
 
 
-def send(root: str, files: list[tuple[str, int, int]]) -> Iterator[Row | bytes]:
+def send(root: str, files: list[tuple[str, int, int]], exclude: list[str] | None = None) -> Iterator[Row | bytes]:
     """Of each (path, offset, size) the bytes from offset to size; the last row of a file has the digest of it all.
 
-    A file that is there already is asked for from its end on: then only its digest travels.
+    A file that is there already is asked for from its end on: then only its digest travels. With `exclude`,
+    what is there now follows.
     """
     root = _existing(root)
     for number, (path, offset, size) in enumerate(files):
@@ -218,6 +219,9 @@ def send(root: str, files: list[tuple[str, int, int]]) -> Iterator[Row | bytes]:
         row = {"i": number, "o": position - len(fresh), "n": len(fresh)}
         yield {**row, "b": seen.st_size, "m": seen.st_mtime_ns, "s": state.hexdigest()}
         yield fresh
+    if exclude is not None:
+        yield {"sent": len(files)}
+        yield from list_tree(root, exclude, "")
 
 
 def receive(root: str, files: list[Row]) -> Iterator[Row | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -22,9 +23,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rgt import files, units
-from rgt.checkpoint.names import MANIFEST, PROOF
+from rgt.checkpoint.names import HEAD, MANIFEST, PROOF
 from rgt.errors import RgtError, bad_input, from_os_error, lacking, refused
-from rgt.files import FileState, file_state
+from rgt.files import FileState, Written, file_state
 from rgt.host.ssh import Place
 from rgt.machine import disks
 from rgt.report import SEVERITIES, Finding, progress
@@ -44,6 +45,7 @@ from rgt.transfer.listing import (
     Version,
     fault,
     own_record,
+    read_listing,
     state_of,
     take_listing,
 )
@@ -72,7 +74,8 @@ class Stage:
         self.local, self.folder = local, local / FOLDER
         self.parts, self.state = self.folder / "parts", self.folder / "state.json"
         self.digests: dict[Version, str] = {}
-        self.arrived: dict[str, tuple[FileState, str]] = {}  # by path here: sha256 of what this pull wrote whole
+        self.arrived: dict[str, Written] = {}  # by path here: what this pull wrote whole
+        self._whole: set[Version] = set()  # the same as the box lists them
         self._present: set[str] = set()  # what lies here, partial files by their whole path
         self.lock: IO[bytes] | None = None
         self._local, self._parts, self._made, self._checked = str(local), f"{self.parts}/", set[str](), {""}
@@ -151,8 +154,9 @@ class Stage:
         """A whole file that came in one piece, under its name; False, and nothing written, when it is not the box's."""
         if hashlib.sha256(data).hexdigest() != sha256:
             return False
-        self.arrived[entry.local] = self.write(entry, 0, data, whole=True), sha256
+        self.arrived[entry.local] = Written(self.write(entry, 0, data, whole=True), sha256, data[:HEAD])
         os.replace(self._parts + entry.path, self._safe(entry.local))
+        self._whole.add(entry.version)
         self.digests[entry.version] = sha256
         self._present.add(entry.local)
         return True
@@ -193,7 +197,7 @@ class Stage:
         return stat.S_ISREG(seen.st_mode) and seen.st_size == entry.bytes and same_time
 
     def has(self, entry: Entry) -> bool:
-        return entry.version in self.digests and self.in_place(entry)
+        return entry.version in self._whole or (entry.version in self.digests and self.in_place(entry))
 
     def link(self, path: str, target: str) -> None:
         final = Path(self._safe(path))
@@ -225,6 +229,7 @@ def _import_proof() -> None:
         from rgt.checkpoint import verify  # noqa: F401
 
         import numpy  # noqa: F401
+    gc.freeze()  # the collector need not go through all of it whenever there are thousands of new files
 
 
 def read_manifest(local: Path) -> dict[str, Any]:
@@ -314,12 +319,11 @@ class Delivery:
     def _copy_until_still(self, rounds: int) -> tuple[bool, list[Entry]]:
         """Whether something still changes there, and what is not here whole."""
         for _ in range(rounds):
-            self._copy(self.there)
-            if self.there.writers:  # one that pauses between two lines looks still for a moment
+            before, self.there = self.there, self._copy(self.there)
+            if before.writers:  # one that pauses between two lines looks still for a moment
                 time.sleep(_PAUSE)
-            before = self.there.versions()
-            self.there = take_listing(self.box, self.place.path, self.local, self.exclude)
-            moving = self.there.versions() != before
+                self.there = take_listing(self.box, self.place.path, self.local, self.exclude)
+            moving = self.there.versions() != before.versions()
             absent = [entry for entry in self.there.entries.values() if not self.stage.has(entry)]
             if not moving and not absent:
                 break
@@ -341,8 +345,10 @@ class Delivery:
             if entry.bytes <= _LOG_BYTES:
                 self.stage.snapshot(entry)
 
-    def _copy(self, there: Listing) -> None:
-        """Everything that is not here, or whose digest is not known; once more what came with another digest."""
+    def _copy(self, there: Listing) -> Listing:
+        """Everything that is not here, or whose digest is not known; once more what came with another digest.
+
+        Returns what is there after it."""
         todo = [entry for entry in there.entries.values() if not self.stage.in_place(entry)]
         missing = sum(entry.bytes - self.stage.held(entry) for entry in todo)
         if todo:
@@ -355,17 +361,19 @@ class Delivery:
                 sizes = f"{units.show_size(room.free)} free, {units.show_size(missing)} are still to come"
                 raise lacking(f"{self.local} has {sizes}; make room, or pull to another disk")
         gauge = Gauge(missing, f"pull {there.source}")
-        if not self.box.again(lambda: self._receive(there, gauge)):
-            self.box.again(lambda: self._receive(there, gauge))
-        if todo:  # so that little is left for the one that the proof waits for
-            threading.Thread(target=os.sync, daemon=True).start()
+        good, after = self.box.again(lambda: self._receive(there, gauge))
+        return after if good else self.box.again(lambda: self._receive(there, gauge))[1]
 
-    def _receive(self, there: Listing, gauge: Gauge) -> bool:
-        """One attempt at all that is missing; False when something came with another digest than the box's."""
+    def _receive(self, there: Listing, gauge: Gauge) -> tuple[bool, Listing]:
+        """One attempt at all that is missing, and what is there after it; False when something came with another digest
+        than the box's."""
         todo = [entry for entry in there.entries.values() if not self.stage.has(entry)]
         asked = [(entry.path, self.stage.held(entry), entry.bytes) for entry in todo]
         good = True
-        for row in self.box.answer("send", root=there.root, files=asked) if asked else ():
+        rows = self.box.answer("send", root=there.root, files=asked, exclude=list(self.exclude))
+        for row in rows:
+            if "sent" in row:
+                break
             number, offset, size = row.get("i", -1), row.get("o", 0), row.get("n", 0)
             whole = all(isinstance(value, int) and value >= 0 for value in (number, offset, size))
             if not whole or number >= len(todo) or size > CHUNK or offset + size > todo[number].bytes:
@@ -382,7 +390,9 @@ class Delivery:
                 if not self.stage.has(entry):  # a digest of what was here already took its time there
                     self.box.advance()
                 good = self.stage.settle(entry, str(row["s"])) and good
-        return good
+        if asked:  # so that little is left for the one that the proof waits for
+            threading.Thread(target=os.sync, daemon=True).start()
+        return good, read_listing(self.box, rows, self.local)
 
 
 def write_manifest(local: Path, there: Listing, stage: Stage, exclude: Sequence[str]) -> None:
@@ -498,7 +508,7 @@ def verify_folder(done: Delivery) -> int:
 
 
 def load_all(
-    local: Path, written: Mapping[str, tuple[FileState, str]] | None = None
+    local: Path, written: Mapping[str, Written] | None = None
 ) -> tuple[Verification, list[tuple[Path, Problem]], Path | None]:
     """Load what lies here now; the proof is written anew, or withdrawn.
 
@@ -512,10 +522,10 @@ def load_all(
     # a box can be destroyed on the word of the proof: what it speaks of must be on the disk, not in a cache
     flushing = threading.Thread(target=os.sync)
     flushing.start()
-    found = survey(local)
-    gauge = Gauge(verify.sizes(found), f"verify {local}")
     folder = str(local / "x")[:-1]  # as the survey writes it
     known = {f"{folder}{path}": one for path, one in (written or {}).items()}
+    found = survey(local, known)
+    gauge = Gauge(verify.sizes(found), f"verify {local}")
     verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add, known=known)
     flushing.join()
     problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]

@@ -128,13 +128,19 @@ class Listing:
 def take_listing(
     box: Connection, directory: str, local: Path, exclude: Iterable[str] = (), variable: str = ""
 ) -> Listing:
-    """Every file by size and time, without digests; refused whole when one name in it is not to be trusted.
+    """Every file by size and time, without digests; a drop is waited out."""
+    asked = {"root": directory, "exclude": list(exclude), "env": variable}
+    return box.again(lambda: read_listing(box, box.answer("list", **asked), local))
+
+
+def read_listing(box: Connection, rows: Iterator[dict[str, Any]], local: Path) -> Listing:
+    """From the box's rows; refused whole when one name in it is not to be trusted.
 
     What we keep ourselves in LOCAL (our events, the run.json of a run that was launched from here) is not overwritten:
     the box's file of that name gets another one here.
     """
     renamed = {EVENTS: EVENTS_THERE} | ({RECORD: RECORD_THERE} if Run(local).is_recorded_here else {})
-    there = box.again(lambda: _read_listing(box, root=directory, exclude=list(exclude), env=variable))
+    there = _read_rows(box, rows)
     if SEAL in there.entries:  # its ledger names each file, so names stay; its run.json still never replaces ours
         del renamed[EVENTS]
     elif EVENTS in there.entries:
@@ -148,8 +154,7 @@ def take_listing(
     return there
 
 
-def _read_listing(box: Connection, **asked: Any) -> Listing:
-    rows = box.answer("list", **asked)
+def _read_rows(box: Connection, rows: Iterator[dict[str, Any]]) -> Listing:
     head = next(rows, {})
     try:
         record = head["record"] if isinstance(head["record"], dict) else None
