@@ -24,7 +24,7 @@ _HERE = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); from rgt.transfer.bo
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 _END_SECONDS = 20.0
 _NOISE = 1 << 16  # bytes that a login script may print before us
-_FIRST_ROW = 6 << 20  # bytes; a run.json of 4 MiB is the longest
+_FIRST_LINE = 7 << 20  # bytes; a run.json of 4 MiB is the longest, and other rows follow it
 _LINE = boxside.ROWS << 16  # bytes; a row has two paths of 4,000 bytes each, escaped
 _ANSWER = 40 << 20  # bytes of rows without progress; 150,000 files with paths of 200
 _START = 4.0  # seconds on top of a patience: ssh and a Python start before the first byte
@@ -81,7 +81,7 @@ class Connection:
     def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
         """The rows of one answer. A row alone is no progress, or a box could go on for ever: the caller says `advance`
         for what it could use."""
-        whole, longest, self.unused = False, _FIRST_ROW, 0
+        whole, longest, self.unused = False, _FIRST_LINE, 0
         try:
             if not self.connected:
                 self._connect()

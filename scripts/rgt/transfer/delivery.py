@@ -331,11 +331,8 @@ class Delivery:
 
     def _report_absent(self, moving: bool, absent: list[Entry]) -> None:
         there = self.there
-        code, message, fix = (
-            "unpulled",
-            f"could not be copied from {there.host.title}",
-            "pull again; if it stays, look at the box",
-        )
+        code, message = "unpulled", f"could not be copied from {there.host.title}"
+        fix = "pull again; if it stays, look at the box"
         if moving:
             who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
             code, message = "changed", f"keeps changing on {there.host.title}, so it cannot be proved{who}"

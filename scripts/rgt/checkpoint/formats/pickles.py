@@ -156,7 +156,7 @@ class Machine:
             fault = pickle_names.call_fault(name, given, names)
             if fault:
                 self.fault(fault)
-        self.stack.append(Call(function, arguments))
+        self.push(Call(function, arguments))
 
     def get(self, index: Any) -> None:
         if index not in self.memo:
@@ -265,8 +265,7 @@ def hashable(value: Any, depth: int = _KEY_DEPTH) -> Any:
 
 
 def _pushes(make: Callable[[Machine, Any], Any]) -> Callable[[Machine, Any], None]:
-    """What is made is no global, of which `push` would take note."""
-    return lambda machine, argument: machine.stack.append(make(machine, argument))
+    return lambda machine, argument: machine.push(make(machine, argument))
 
 
 _LITERALS = (
@@ -281,13 +280,13 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
     "REDUCE": Machine.reduce,
     "NEWOBJ": lambda machine, _: machine.reduce(None, made=True),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.append(machine.to_mark())),
-    "NONE": lambda machine, _: machine.stack.append(None),
-    "NEWTRUE": lambda machine, _: machine.stack.append(True),
-    "NEWFALSE": lambda machine, _: machine.stack.append(False),
-    "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
-    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
-    "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
-    "EMPTY_SET": lambda machine, _: machine.stack.append(set()),
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_SET": lambda machine, _: machine.push(set()),
     "LIST": _pushes(lambda machine, _: machine.to_mark()),
     "TUPLE": _pushes(lambda machine, _: tuple(machine.to_mark())),
     "FROZENSET": _pushes(lambda machine, _: frozenset(map(hashable, machine.to_mark()))),
@@ -301,9 +300,9 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
     "MARK": lambda machine, _: machine.marks.append(len(machine.stack)),
     "POP": Machine.drop,
     "POP_MARK": lambda machine, _: machine.to_mark(),
-    "DUP": lambda machine, _: machine.push(machine.top()),
-    "GLOBAL": lambda machine, argument: machine.push(machine.global_(*argument.partition(" ")[::2])),
-    "STACK_GLOBAL": lambda machine, _: machine.push(machine.global_(*(machine.pop(), machine.pop())[::-1])),
+    "DUP": _pushes(lambda machine, _: machine.top()),
+    "GLOBAL": _pushes(lambda machine, argument: machine.global_(*argument.partition(" ")[::2])),
+    "STACK_GLOBAL": _pushes(lambda machine, _: machine.global_(*(machine.pop(), machine.pop())[::-1])),
     "NEWOBJ_EX": Machine.new_object_ex,
     **dict.fromkeys(("INST", "OBJ"), Machine.old_object),
     "BUILD": Machine.build,
