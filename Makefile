@@ -28,6 +28,7 @@ soak: .venv/test.stamp clients ## the long versions, 3 hours at most: kills, fuz
 	timeout --foreground -k 60 $(SOAK_TIME) $(PYTEST) -n $(WORKERS) --dist loadgroup -m soak -rP
 
 bench: .venv/test.stamp ## every speed claim as a ratio measured in one run
+	-$(BIN)/python -m compileall -q scripts evals examples
 	$(BIN)/python evals/bench/run.py
 
 dist: .venv/test.stamp ## what users install: skill, plugins and marketplace, one file

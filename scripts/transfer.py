@@ -145,8 +145,6 @@ def pull(
     """
     from rgt.host import stores
     from rgt.host.ssh import parse_place
-    from rgt.job import backends
-    from rgt.run import record as rundir
     from rgt.transfer import delivery
 
     if stores.is_store(source):
@@ -155,6 +153,9 @@ def pull(
     if local is None and where.host.name:
         raise bad_input(f"name the folder to pull into: {bundle.command('transfer', 'pull', source, '<local>')}")
     if local is None:  # a run directory here knows its machines
+        from rgt.job import backends
+        from rgt.run import record as rundir
+
         local = Path(source)
         places = backends.places(rundir.open_run(local))
         if not places:

@@ -85,11 +85,10 @@ def small(folder: Path, framework: str, phases: list[dict[str, Any]] | None = No
     return folder
 
 
-def nano(folder: Path, phases: list[dict[str, Any]] = NANO_PHASES) -> Path:
+def nano(folder: Path, phases: list[dict[str, Any]] = NANO_PHASES, every: int = 4) -> Path:
     small(folder, "nanogpt", phases)
-    edit(
-        folder, checkpoints={"every_steps": 4, "keep": 3, "keep_every": PERIOD}, eval={"every_steps": 4, "samples": 32}
-    )
+    saves, evals = {"every_steps": every, "keep": 3, "keep_every": PERIOD}, {"every_steps": every, "samples": 32}
+    edit(folder, checkpoints=saves, eval=evals)
     (folder / "nanoGPT").mkdir()
     shutil.copy(STAND_IN, folder / "nanoGPT/train.py")
     return folder

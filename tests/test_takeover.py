@@ -23,6 +23,7 @@ from typing import Any
 
 import takeover
 from bench.takeover import make_runs
+from rgt import walk
 from rgt.log import summary as logs
 from rgt.machine import open_files, trainers
 from rgt.run import discovery
@@ -481,11 +482,12 @@ def test_a_run_that_ended_badly_a_day_ago_is_listed_but_not_judged(tmp_path: Pat
 # -- hostile places
 
 
-def test_places_that_hang_or_break_others(tmp_path: Path) -> None:
+def test_places_that_hang_or_break_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "_CROWDED", 1000)
     odd, deep, crowd = os.fsdecode(b"caf\xe9 \xff.log"), "/".join("d" * 40) + "/deep.log", tmp_path / "crowd"
     for number, name in ((5, "good.log"), (7, odd), (8, "new\nline.log"), (9, deep)):
         tree(tmp_path, {name: f"step {number} loss 0.5\n"})
-    tree(crowd, {f"{number}.txt": "" for number in range(20_001)})
+    tree(crowd, {f"{number}.txt": "" for number in range(201)})
     tree(tmp_path, {"binary.log": os.urandom(300_000)})
     os.mkfifo(tmp_path / "train.log")
     os.mkfifo(tmp_path / "model.pt")
@@ -501,7 +503,7 @@ def test_places_that_hang_or_break_others(tmp_path: Path) -> None:
     steps = {os.path.relpath(run["path"], tmp_path): run.get("step") for run in found["runs"]}
     steps.pop("binary.log")  # noise may look like a number
     assert steps == {"good.log": 5, "huge.log": 6, odd: 7, "new\nline.log": 8, deep: 9}
-    assert found["stopped"] == [f"{crowd} has 20000 entries or more; only the first were looked at"]
+    assert found["stopped"] == [f"{crowd} has 200 entries or more; only the first were looked at"]
     done = subprocess.run([sys.executable, str(SCRIPT), "snapshot", str(tmp_path)], capture_output=True, text=True)
     assert "\\udcff.log" in done.stdout  # what a terminal of its own gets
 

@@ -74,8 +74,8 @@ def _speed(path: Path) -> Iterator[Row]:
         quiet(python, "-c", *words, file) for words in ((_PEER, "sha256"), (_PEER, "crc32"), (_NAIVE,))
     )
     ours()  # the first reading fills the page cache for all
-    yield Row(f"verify {name} / Python's sha256 of it", *take_turns(ours, sha256, ROUNDS), 1.3)
-    yield Row(f"verify {name} --no-digest / Python's crc32 of it", *take_turns(quick, crc32, ROUNDS), 2.0)
+    yield Row(f"verify {name} / Python's sha256 of it", *take_turns(ours, sha256, ROUNDS), 1.15)
+    yield Row(f"verify {name} --no-digest / Python's crc32 of it", *take_turns(quick, crc32, ROUNDS), 1.5)
     # neither side takes a digest here
     yield Row(f"verify {name} --no-digest / load + isfinite", *take_turns(quick, naive, ROUNDS), 0.25)
     # two yardsticks without a goal: another implementation of sha256, and the cost of reading alone

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from rgt import schema as schemas
 from rgt.errors import RgtError, bad_input, from_os_error
@@ -29,6 +29,14 @@ _TAIL = 64 * 1024  # a torn line is looked for in steps of this size
 
 
 FileState = tuple[int, int, int, int]
+
+
+class Written(NamedTuple):
+    """A file that this process wrote: what it was then, the sha256 of its bytes, and the first of them."""
+
+    state: FileState
+    sha256: str
+    head: bytes
 
 
 def file_state(seen: os.stat_result) -> FileState:

@@ -92,16 +92,15 @@ def _check_external(found: Survey, path: Path, artifact: Artifact) -> Problems:
             yield path, Problem("path-name", "error", f"has data in {location[:100]!r}, which is outside of its folder")
         elif not os.path.isfile(target) or target.stat().st_size < end:
             yield target, Problem("missing", "error", f"should hold {end} bytes of the tensors of {path.name}")
-        elif target in found.others:
-            found.others.remove(target)
+        else:
+            found.others.pop(target, None)
 
 
 def _check_others(found: Survey) -> Problems:
     """Files of unknown formats: said, never passed over in silence."""
-    large = [path for path in found.others if may_be_weights(path)]
-    some = (large or found.others)[:_NAMED]
-    sizes = [os.path.getsize(path) if path.is_file() else 0 for path in some]  # 0: a link that leads nowhere
-    shown = ", ".join(f"{path.name} ({units.show_size(size)})" for path, size in zip(some, sizes, strict=True))[:300]
+    large = [path for path, size in found.others.items() if may_be_weights(path.name, size)]
+    some = (large or list(found.others))[:_NAMED]
+    shown = ", ".join(f"{path.name} ({units.show_size(found.others[path] or 0)})" for path in some)[:300]
     if not found.artifacts and not found.metadata and not found.others:
         yield found.given, Problem("empty", "error", "holds no checkpoint: nothing was saved or nothing was pulled")
     elif not found.artifacts and not found.metadata:
@@ -110,9 +109,9 @@ def _check_others(found: Survey) -> Problems:
     elif large:
         message = f"{len(large)} files that may hold weights are of unknown formats and were not checked"
         yield found.given, Problem("unknown", "warn", message, evidence=shown or None)
-    for path in (path for path in found.others if path.suffix in _TOKENIZERS):
+    for path in (path for path in found.zeros if path.suffix in _TOKENIZERS):
         with contextlib.suppress(OSError, RgtError), files.open_regular(path) as file:
-            if (head := file.read(256)) and not any(head) and not any(file.read(_MAX_TEXT)):
+            if not any(file.read(_MAX_TEXT)):
                 yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")
 
 

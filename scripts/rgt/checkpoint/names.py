@@ -17,6 +17,7 @@ import re
 MANIFEST, PROOF, STALE = "PULL_MANIFEST.json", "PULL_VERIFIED.json", "PULL_VERIFIED.json.stale"
 STORE_PROOF = "STORE_VERIFIED.json"
 OUR_RECORDS = (MANIFEST, PROOF, STALE, STORE_PROOF)  # about one copy of a run, not part of it
+HEAD = 256  # bytes of a file that tell what it is
 METADATA, INDEX = ".metadata", ".index.json"  # DCP's table of contents; the end of Hugging Face's
 _INDEX = re.compile(r".*\.index(\.[\w-]+)?\.json")  # model.safetensors.index.fp16.json: of a variant
 DAMAGED = ".damaged"  # set aside by us

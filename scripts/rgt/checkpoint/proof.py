@@ -75,7 +75,9 @@ def _read_manifest(path: Path, found: Survey, expected: Expected) -> None:
         expected.digests.setdefault(target, []).append((MANIFEST, entry["sha256"], entry["bytes"]))
         if not whole and not target.is_relative_to(found.given):
             expected.outside.append(target)
-        elif not os.path.isfile(target):  # unlike Path's, it answers for a name that is too long
+        elif found.others.get(target) is None and not os.path.isfile(
+            target
+        ):  # Path's raises for a name that is too long
             expected.problems.append((target, Problem("missing", "error", f"is listed in {MANIFEST} and not there")))
 
 
@@ -103,12 +105,12 @@ def relative(path: Path | str, folder: Path) -> str:
 
 def write(expected: Expected, artifacts: list[Artifact], said: dict[str, Any]) -> Path:
     """Only called when nothing failed."""
-    from importlib import metadata  # slow to import, and only a proof needs it
+    import numpy  # it read the values
 
     proof = {
         "verified": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "tool_version": VERSION,
-        "versions": {"python": platform.python_version(), "numpy": metadata.version("numpy")},
+        "versions": {"python": platform.python_version(), "numpy": numpy.__version__},
         "artifacts": [{"path": relative(each.path, expected.folder), **each.as_dict()} for each in artifacts],
         **said,
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rgt.checkpoint.examine import Blobs, judge_names
 from rgt.checkpoint.formats import dcp, readers
 from rgt.checkpoint.layout import Broken, Problem
 from rgt.errors import bad_input, from_os_error
+from rgt.files import Written
 
 MAX_FILES = 200_000
 _SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
@@ -28,6 +30,9 @@ _NO_WEIGHTS = re.compile(  # of any size: logs, trackers, pictures, tables, arch
 )
 
 
+Known = Mapping[str, Written]  # by path
+
+
 @dataclass
 class Survey:
     given: Path
@@ -37,7 +42,9 @@ class Survey:
     problems: list[tuple[Path, Problem]] = field(default_factory=list)
     metadata: dict[Path, dcp.Metadata] = field(default_factory=dict)  # of DCP folders
     strangers: list[str] = field(default_factory=list)  # names in the pickles of .metadata files
-    others: list[Path] = field(default_factory=list)  # everything else: only its first bytes were read
+    # everything else, by size (None: no file): only its first bytes were read, and in some they are nothing but zeros
+    others: dict[Path, int | None] = field(default_factory=dict)
+    zeros: list[Path] = field(default_factory=list)
 
     def blobs(self, path: Path) -> Blobs | None:
         for directory in path.parents if self.metadata else ():
@@ -53,14 +60,14 @@ class Survey:
         return sorted({path.parent for path in [*self.artifacts, *self.sides]} | set(self.metadata))
 
 
-def survey(given: Path) -> Survey:
-    """Raises a sentence when the path is not there at all."""
+def survey(given: Path, known: Known | None = None) -> Survey:
+    """Raises a sentence when the path is not there at all. What is `known` is not opened for its first bytes."""
     if not os.path.lexists(given):
         raise bad_input(f"{given} does not exist; name a checkpoint, a folder of them or a run directory")
     found = Survey(given, given if given.is_dir() else given.parent)
     if given.is_dir():
         for path in _walk(given):
-            _sort(found, path)
+            _sort(found, path, (known or {}).get(str(path)))
     elif given.name == names.METADATA or given.suffix == ".distcp":
         return survey(given.parent)  # one file of a DCP checkpoint means nothing without the others
     elif _SIDE.fullmatch(given.name):
@@ -84,17 +91,17 @@ def _walk(root: Path) -> Iterator[Path]:
         if "snapshots" in folders and "blobs" in folders:
             folders.remove("blobs")  # the same files under their digests
         folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        above = Path(folder)
         for name in sorted(here):
             count += 1
             if count > MAX_FILES:
                 raise bad_input(f"{root} holds more than {MAX_FILES} files; name the folder of the checkpoints")
-            yield Path(folder, name)
+            yield above / name
 
 
-def _sort(found: Survey, path: Path) -> None:
+def _sort(found: Survey, path: Path, known: Written | None) -> None:
     name = path.name
-    small_pickle = path.suffix in _PICKLES and path.is_file() and path.stat().st_size <= _MAX_PICKLE
-    if name == names.METADATA and (any(path.parent.glob("*.distcp")) or _head(path)[:1] == b"\x80"):
+    if name == names.METADATA and (any(path.parent.glob("*.distcp")) or _peek(path)[0][:1] == b"\x80"):
         try:
             metadata = dcp.read_metadata(path)
         except Broken as broken:
@@ -114,26 +121,33 @@ def _sort(found: Survey, path: Path) -> None:
         found.problems.append((path, Problem("partial", "info", "left by a save that was killed; harmless")))
     elif _SIDE.fullmatch(name):
         found.sides.append(path)
-    elif names.is_artifact(name) or readers.looks_like_one(_head(path), name) or small_pickle:
+    elif names.is_artifact(name):
         found.artifacts.append(path)
-    elif name not in names.OUR_RECORDS:
-        found.others.append(path)
+    else:
+        head, size = (known.head, known.state[2]) if known else _peek(path)
+        small_pickle = size is not None and size <= _MAX_PICKLE and name.endswith(_PICKLES)
+        if small_pickle or readers.looks_like_one(head, name):
+            found.artifacts.append(path)
+        elif name not in names.OUR_RECORDS:
+            found.others[path] = size
+            found.zeros += [path] if head and not any(head) else []
 
 
-def may_be_weights(path: Path) -> bool:
+def may_be_weights(name: str, size: int | None) -> bool:
     """Large, and not of a kind that never holds any: a proof that leaves it out is no proof of the model."""
-    try:
-        return path.stat().st_size >= WEIGHT_SIZE and not _NO_WEIGHTS.fullmatch(path.name.lower())
-    except OSError:
-        return False
+    return (size or 0) >= WEIGHT_SIZE and not _NO_WEIGHTS.fullmatch(name.lower())
 
 
-def _head(path: Path) -> bytes:
+def _peek(path: Path) -> tuple[bytes, int | None]:
+    """The first bytes and the size; no size of what is no plain file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return os.read(descriptor, 256)
-        finally:
-            os.close(descriptor)
     except OSError:
-        return b""
+        return b"", os.path.getsize(path) if os.path.isfile(path) else None
+    try:
+        seen = os.fstat(descriptor)
+        return os.read(descriptor, names.HEAD), seen.st_size if stat.S_ISREG(seen.st_mode) else None
+    except OSError:
+        return b"", None
+    finally:
+        os.close(descriptor)

@@ -2,7 +2,7 @@
 
 Values are never converted. A block is viewed as unsigned integers, its sign bits are masked away, and the maximum tells
 whether any value is NaN, infinite or too large; only then is the block looked at again for counts and places. Memory is
-one buffer, and 3 MB for each GiB of a file without checksums; hashing and CRCs run in threads beside the statistics.
+two buffers, and 3 MB for each GiB of a file without checksums; the digest, or else the CRCs, run beside the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -200,17 +200,24 @@ def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: T
 
     sha256, checksums = hashlib.sha256(), Checksums(layout.spans)
     pending = deque(segment for segment in done.segments if segment.source == FILE)
-    buffer = memoryview(bytearray(min(READ, window.length)))
-    at = read = 0  # the buffer starts at `at`; `read` bytes of the file were hashed
+    buffers = [memoryview(bytearray(min(READ, window.length))) for _ in "ab"]  # one is filled, the other is hashed
+    at = read = 0  # a buffer starts at `at`; `read` bytes of the file were hashed
     if not layout.spans and not window.start:
         done.zeros = np.zeros(-(-window.length // SAMPLE), "?")
         done.pages = np.ones(-(-window.length // PAGE), "u8")
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(1) as pool:  # the digest takes as long as all the rest
+        beside: Future[None] | None = None
         while read < window.length:
-            data = window.read_into(at, buffer[: min(len(buffer), window.length - at)])
+            buffers.reverse()
+            data = window.read_into(at, buffers[0][: window.length - at])
             fresh = data[read - at :]
-            beside = [pool.submit(checksums.update, read, fresh)] if layout.spans else []
-            beside += [pool.submit(sha256.update, fresh)] if digest else []
+            if beside:
+                beside.result()
+            if digest:
+                beside = pool.submit(sha256.update, fresh)
+                checksums.update(read, fresh)
+            elif layout.spans:
+                beside = pool.submit(checksums.update, read, fresh)
             kept = _judge_block(pending, at, data)
             if done.zeros is not None and done.pages is not None:
                 first = -read % SAMPLE
@@ -219,10 +226,10 @@ def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: T
                 done.zeros[number : number + len(words)] = words == 0
                 words, number = words[-number % (PAGE // SAMPLE) :: PAGE // SAMPLE], -(-number * SAMPLE // PAGE)
                 done.pages[number : number + len(words)] = words
-            for future in beside:
-                future.result()
             tick(len(fresh))
             at, read = kept, at + len(data)
+        if beside:
+            beside.result()
     done.sha256 = sha256.hexdigest() if digest else None
     done.problems += checksums.problems(layout)
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from rgt import files
 from rgt.checkpoint import names, proof
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.folders import check_folders
-from rgt.checkpoint.layout import Artifact, Problem
-from rgt.checkpoint.survey import Survey, may_be_weights
+from rgt.checkpoint.layout import Artifact, Layout, Problem
+from rgt.checkpoint.survey import Known, Survey, may_be_weights
 from rgt.checkpoint.tensor_values import READ, Tick
 
 JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a buffer of 16 MB
@@ -55,17 +55,13 @@ class Verification:
     @property
     def unchecked(self) -> list[dict[str, Any]]:
         """Files of the folder that were not opened, the largest first."""
-        unopened = [artifact.path for artifact in self.artifacts if artifact.layout.facts.get("unopened")]
-        rows = []
-        for path in (*self.found.others, *unopened):
-            with contextlib.suppress(OSError):
-                if stat.S_ISREG((seen := os.stat(path)).st_mode):
-                    rows.append((seen.st_size, path))
+        rows = [(size, path) for path, size in self.found.others.items() if size is not None]
+        rows += [(each.bytes, each.path) for each in self.artifacts if each.layout.facts.get("unopened")]
         return [{"path": str(path), "bytes": size} for size, path in sorted(rows, key=lambda row: -row[0])]
 
     @property
     def unchecked_weights(self) -> list[Path]:
-        return [path for row in self.unchecked if may_be_weights(path := Path(row["path"]))]
+        return [path for row in self.unchecked if may_be_weights((path := Path(row["path"])).name, row["bytes"])]
 
     @property
     def complete(self) -> bool:
@@ -78,11 +74,11 @@ def sizes(found: Survey) -> int:
     return sum(path.stat().st_size for path in found.artifacts if path.is_file())
 
 
+_PLAIN = Layout("file")  # of all files that are not looked into
+
+
 class _Stopped(Exception):
     """Ends the threads that still read when the main thread was interrupted."""
-
-
-Known = Mapping[str, tuple[files.FileState, str]]  # by path: what a file was when its sha256 was taken
 
 
 def verify(
@@ -136,8 +132,8 @@ def _examine_all(
             for path in plain:
                 with contextlib.suppress(OSError):  # gone, which the manifest's check says
                     state = files.file_state(seen := os.stat(path))
-                    if state == known.get(str(path), (None,))[0]:
-                        more.append(Artifact(path, "file", seen.st_size, known[str(path)][1]))
+                    if (one := known.get(str(path))) and one.state == state:
+                        more.append(Artifact(path, "file", seen.st_size, one.sha256, _PLAIN))
                     elif stat.S_ISREG(seen.st_mode) and seen.st_size <= READ:  # done before threads would take turns
                         more.append(examine(path, digest))
                     elif stat.S_ISREG(seen.st_mode):

@@ -69,7 +69,7 @@ class Talk:
             with contextlib.suppress(OSError, AttributeError):  # Linux; fewer and larger pieces for whoever waits
                 fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _CHUNK)
         self.silence, self.deadline = silence, float("inf")
-        self._buffer, self._said = bytearray(), bytearray()
+        self._buffer, self._said, self._chunk = bytearray(), bytearray(), bytearray(_CHUNK)
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -127,11 +127,11 @@ class Talk:
     def _more(self) -> bool:
         self._wait()
         try:
-            data = os.read(self._out.fileno(), _CHUNK)
+            count = os.readv(self._out.fileno(), [self._chunk])
         except BlockingIOError:
             return True
-        self._buffer += data
-        return bool(data)
+        self._buffer += memoryview(self._chunk)[:count]
+        return count > 0
 
     def _wait(self, writing: bool = False) -> None:
         """Until its pipe can be used. stderr is emptied meanwhile: a full one would stop it."""

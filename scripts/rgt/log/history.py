@@ -63,6 +63,7 @@ _WAITS = re.compile(
 _COUNTERS = {"step", "batch", "epoch"}
 _KINDS, _KIND = 64, 60  # kinds of lines that are remembered, and characters of each
 _NUMBER = re.compile(r"\d+")
+_NOT_ZERO = re.compile(r"[1-9]\d*|\d{2,}")
 _A_VALUE = re.compile(r" *[-+]?\b(?:\d[\d.,:/]*(?:e[-+]?\d+)?|nan|inf)", re.I)
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
@@ -178,6 +179,8 @@ class History:
     counter: str | None = None  # of them, the one that counts the steps
     records: list[str] = field(default_factory=list)  # kinds of lines that hold numbers
     kinds: list[str] = field(default_factory=list)  # of such lines before it
+    mute: list[str] = field(default_factory=list)  # kinds of lines that tell no problem, wait or end
+    muted: bool = False  # the line that is being taken is one of them
     series: dict[str, Series] = field(default_factory=dict)
     nan_runs: dict[str, int] = field(default_factory=dict)  # values in a row, up to the newest, that are not numbers
     table: Table = field(default_factory=Table)
@@ -190,23 +193,26 @@ class History:
         raw, line = line, plain(line)
         self.last_line = line
         when = self._see_clock(line)
-        waits = bool(_WAITS.search(line))
+        # what lines of this kind say is the same for other numbers, but not for a 0; a trainer prints few kinds
+        kind = _NOT_ZERO.sub("#", line)
+        self.muted = kind in self.mute and not self.problems
+        waits = not self.muted and bool(_WAITS.search(line))
         if waits:
             self.waits, self.waiting_line = self.waits + 1, _short(line)
-        if self._take_problem(raw, line):
+        if not self.muted and self._take_problem(raw, line):
             return
         if says_saved(line):
             self.interrupted = True
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
-        self.ended = says_ended(line) or self.ended
+        ended = not self.muted and says_ended(line)
+        self.ended = ended or self.ended
         self._see_chapter(line)
         if waits and "loss" not in line:  # "no progress for 7200 seconds (last step 7600)"
             return
-        if _OVERFLOW.search(line):
-            self.counts["overflows"] = self.counts.get("overflows", 0) + 1
-            if told := _SCALED.search(line):
-                self.put(SCALE_TOLD, float(self.lines), float(told[1]))
+        if not self.muted and self._take_overflow(line):
             return
+        if not (self.muted or waits or ended or "signal" in line.lower()) and len(self.mute) < _KINDS:
+            self.mute.append(kind)
         printed = bare_line(raw.encode("utf-8", "replace"))
         whole, raw = raw, raw if raw.lstrip()[:1] in tuple("|│┃") else printed.text
         # a line of names and numbers is cheaper to see than to try as a table
@@ -225,6 +231,14 @@ class History:
             self.take_point({"time": when, **point} if when else point, line)
         else:
             self._see_kind(raw)
+
+    def _take_overflow(self, line: str) -> bool:
+        if not _OVERFLOW.search(line):
+            return False
+        self.counts["overflows"] = self.counts.get("overflows", 0) + 1
+        if told := _SCALED.search(line):
+            self.put(SCALE_TOLD, float(self.lines), float(told[1]))
+        return True
 
     def _see_chapter(self, line: str) -> None:
         if (chapter := _CHAPTER.search(line)) and (scope := (chapter[1] or chapter[0]).lower()) not in self.chapters:
@@ -372,7 +386,7 @@ class History:
                     problem.recovered = True
             # a bar is drawn once more after the end
             if self.step != before[0] and not (self.total and self.step and self.step >= self.total):
-                self.ended = says_ended(text)
+                self.ended = not self.muted and says_ended(text)
 
     def _see_place(self, place: float, counts: bool) -> None:
         if self.went_back:

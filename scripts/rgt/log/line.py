@@ -12,6 +12,7 @@ words, so there are tables of words here and no pattern per trainer.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import re
@@ -591,6 +592,7 @@ def _set_progress(point: Point, done: int, total: int) -> None:
         point["step"], point["total"] = done, total
 
 
+@functools.lru_cache(1024)  # a log has a few names in thousands of lines
 def _key(name: str) -> tuple[str, str]:
     """The metric's own word with its qualifiers ('INFO val loss' is val_loss), and the word before it."""
     bare = re.sub(r"\([^)]*\)", "", name).replace("(", " ") if "(" in name else name

@@ -13,6 +13,7 @@ import csv
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -107,8 +108,9 @@ def first_step(path: Path | str) -> int | None:
 
 def _first_points(path: Path | str, words: tuple[str, ...] = ("",)) -> Iterator[Point]:
     """Points of the first lines that hold one of the words: a log says at its beginning how long the run will be."""
+    wanted = re.compile("|".join(map(re.escape, words)))
     for line in to_text(head(path)).split("\n", _HINTS)[:_HINTS]:
-        if any(word in line for word in words):
+        if wanted.search(line):
             yield parse_line(line)
 
 

@@ -74,7 +74,8 @@ class Trainer:
         return redact(" ".join(self.command))
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "command": redact_words(self.command), "text": self.text}
+        row = {**asdict(self), "log": self.log._asdict()}
+        return {**row, "command": redact_words(self.command), "text": self.text}
 
 
 def find(gpu_memory: Mapping[int, Mapping[int, int | None]], panes: Mapping[str, str] | None = None) -> list[Trainer]:

@@ -1,7 +1,8 @@
 """What runs on the box: `python3 box.pyz transfer` answers questions until its stdin ends. Standard library only.
 
-A question is one line of JSON, {"verb": ..., ...}; its answer is lines of JSON up to {"end": true}. `send` puts raw
-bytes behind each line that announces them, `receive` reads raw bytes. A path is never taken from a stream of bytes.
+A question is one line of JSON, {"verb": ..., ...}; its answer is lines of JSON, each with some rows, up to the row
+{"end": true}. `send` puts raw bytes behind the line whose rows announce them, `receive` reads raw bytes. A path is
+never taken from a stream of bytes.
 
 `disks` says what else is on the box, and who still works there. A file counts when it is in a run directory, large,
 named like weights, or changed since the run began. System folders and package caches are left out, and each of them is
@@ -14,6 +15,7 @@ import contextlib
 import fnmatch
 import hashlib
 import io
+import itertools
 import json
 import os
 import stat
@@ -29,6 +31,7 @@ MARK = b"rgt-transfer-2\n"  # before it, a login script may have printed anythin
 CHUNK = 1 << 20
 STAGE = ".rgt-push"
 OURS = (".rgt-pull", STAGE, *OUR_RECORDS)
+ROWS = 16  # in one line
 _OUT = 1 << 17  # bytes written at once: ssh takes long over small pieces
 _RUN_JSON = 4 << 20  # bytes; a larger one is not ours
 _SHOWN = 20  # processes
@@ -55,17 +58,34 @@ def main() -> None:
         out.flush()
         while line := sys.stdin.buffer.readline():
             asked = json.loads(line)
-            for row in VERBS[asked.pop("verb")](**asked):
-                if row is None:
-                    out.flush()
-                else:  # ASCII: a name that is not UTF-8 travels as escapes
-                    out.write(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n")
-            out.write(b'{"end": true}\n')
+            for data in _lines(VERBS[asked.pop("verb")](**asked)):
+                out.write(data) if data else out.flush()
+            out.write(b'[{"end": true}]\n')
             out.flush()
     except (BrokenPipeError, EOFError):  # the other side is gone: it will come back and ask again
         os._exit(1)
     except OSError as error:
         sys.exit(f"error: cannot use {error.filename or 'the disk'}: {error.strerror}")
+
+
+def _lines(answer: Iterator[Row | bytes | None]) -> Iterator[bytes]:
+    """Several rows as one line, then their bytes; nothing (b"") where the other side waits."""
+    rows: list[Row] = []
+    load: list[bytes] = []
+    held = 0
+    for one in itertools.chain(answer, [None]):
+        if isinstance(one, bytes):
+            load.append(one)
+            held += len(one)
+            continue
+        if rows and (one is None or len(rows) == ROWS or held >= _OUT):
+            yield json.dumps(rows).encode() + b"\n"  # ASCII: a name that is not UTF-8 travels as escapes
+            yield from filter(None, load)
+            rows, load, held = [], [], 0
+        if one is None:
+            yield b""
+        else:
+            rows.append(one)
 
 
 def _existing(directory: str) -> str:
@@ -135,18 +155,18 @@ def walk(root: str, exclude: list[str]) -> Iterator[Row]:
             if path in OURS:
                 continue
             with contextlib.suppress(FileNotFoundError):  # gone since it was listed
-                seen = os.lstat(os.path.join(root, path))
+                full = f"{root}/{path}"
+                seen = os.lstat(full)
                 if exclude and excluded(path, exclude):
                     yield {"x": path, "why": "excluded"}
                 elif stat.S_ISDIR(seen.st_mode):
                     below.append(path)
                 else:
-                    yield _row(root, path, seen)
+                    yield _row(root, path, full, seen)
         folders += reversed(below)
 
 
-def _row(root: str, path: str, seen: os.stat_result) -> Row:
-    full = os.path.join(root, path)
+def _row(root: str, path: str, full: str, seen: os.stat_result) -> Row:
     if stat.S_ISLNK(seen.st_mode):
         raw, target = os.readlink(full), os.path.realpath(full)
         if not os.path.exists(target):
@@ -174,10 +194,11 @@ def list_runs(root: str, depth: int) -> Iterator[Row]:
 # -- contents
 
 
-def send(root: str, files: list[tuple[str, int, int]]) -> Iterator[Row | bytes]:
+def send(root: str, files: list[tuple[str, int, int]], exclude: list[str] | None = None) -> Iterator[Row | bytes]:
     """Of each (path, offset, size) the bytes from offset to size; the last row of a file has the digest of it all.
 
-    A file that is there already is asked for from its end on: then only its digest travels.
+    A file that is there already is asked for from its end on: then only its digest travels. With `exclude`,
+    what is there now follows.
     """
     root = _existing(root)
     for number, (path, offset, size) in enumerate(files):
@@ -198,6 +219,9 @@ def send(root: str, files: list[tuple[str, int, int]]) -> Iterator[Row | bytes]:
         row = {"i": number, "o": position - len(fresh), "n": len(fresh)}
         yield {**row, "b": seen.st_size, "m": seen.st_mtime_ns, "s": state.hexdigest()}
         yield fresh
+    if exclude is not None:
+        yield {"sent": len(files)}
+        yield from list_tree(root, exclude, "")
 
 
 def receive(root: str, files: list[Row]) -> Iterator[Row | None]:

@@ -24,8 +24,8 @@ _HERE = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); from rgt.transfer.bo
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 _END_SECONDS = 20.0
 _NOISE = 1 << 16  # bytes that a login script may print before us
-_FIRST_ROW = 6 << 20  # bytes; a run.json of 4 MiB is the longest
-_ROW = 1 << 16  # bytes; two paths of 4,000 bytes each, escaped
+_FIRST_LINE = 7 << 20  # bytes; a run.json of 4 MiB is the longest, and other rows follow it
+_LINE = boxside.ROWS << 16  # bytes; a row has two paths of 4,000 bytes each, escaped
 _ANSWER = 40 << 20  # bytes of rows without progress; 150,000 files with paths of 200
 _START = 4.0  # seconds on top of a patience: ssh and a Python start before the first byte
 _SILENCE = 300.0  # seconds without progress, where nobody gave a patience
@@ -81,7 +81,7 @@ class Connection:
     def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
         """The rows of one answer. A row alone is no progress, or a box could go on for ever: the caller says `advance`
         for what it could use."""
-        whole, longest, self.unused = False, _FIRST_ROW, 0
+        whole, longest, self.unused = False, _FIRST_LINE, 0
         try:
             if not self.connected:
                 self._connect()
@@ -94,20 +94,21 @@ class Connection:
                     raise bad_input(f"{self.host.title} answers without end; nothing of it is used")
                 if not raw.endswith(b"\n"):
                     self._fail()
-                longest = _ROW
+                longest = _LINE
                 if time.monotonic() - max(started, self.moved) > self.talk.silence:
                     raise Dropped("its answer has no end")
                 try:
-                    row = json.loads(raw.decode())
+                    rows = json.loads(raw.decode())
                 except (ValueError, RecursionError):
-                    row = None
-                if not isinstance(row, dict):
-                    raise self.strange(raw)
-                if "end" in row:
-                    whole = True
-                    self.advance()
-                    return
-                yield row
+                    rows = None
+                for row in rows if isinstance(rows, list) else [rows]:
+                    if not isinstance(row, dict):
+                        raise self.strange(raw)
+                    if "end" in row:
+                        whole = True
+                        self.advance()
+                        return
+                    yield row
         finally:
             if not whole:
                 self.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -22,9 +23,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rgt import files, units
-from rgt.checkpoint.names import MANIFEST, PROOF
+from rgt.checkpoint.names import HEAD, MANIFEST, PROOF
 from rgt.errors import RgtError, bad_input, from_os_error, lacking, refused
-from rgt.files import FileState, file_state
+from rgt.files import FileState, Written, file_state
 from rgt.host.ssh import Place
 from rgt.machine import disks
 from rgt.report import SEVERITIES, Finding, progress
@@ -44,6 +45,7 @@ from rgt.transfer.listing import (
     Version,
     fault,
     own_record,
+    read_listing,
     state_of,
     take_listing,
 )
@@ -72,7 +74,8 @@ class Stage:
         self.local, self.folder = local, local / FOLDER
         self.parts, self.state = self.folder / "parts", self.folder / "state.json"
         self.digests: dict[Version, str] = {}
-        self.arrived: dict[str, tuple[FileState, str]] = {}  # by path here: sha256 of what this pull wrote whole
+        self.arrived: dict[str, Written] = {}  # by path here: what this pull wrote whole
+        self._whole: set[Version] = set()  # the same as the box lists them
         self._present: set[str] = set()  # what lies here, partial files by their whole path
         self.lock: IO[bytes] | None = None
         self._local, self._parts, self._made, self._checked = str(local), f"{self.parts}/", set[str](), {""}
@@ -127,42 +130,36 @@ class Stage:
         except OSError:
             return 0
 
-    def write(self, entry: Entry, offset: int, data: bytes) -> None:
-        """Bytes of a partial file."""
-        with self._part(entry) as descriptor, open(descriptor, "wb", closefd=False) as file:
-            file.seek(offset)
-            file.write(data)
+    def write(self, entry: Entry, offset: int, data: bytes, whole: bool = False) -> FileState:
+        """Bytes of a partial file, and what it is then."""
+        part, left = self._parts + entry.path, memoryview(data)
+        self._present.add(f"{FOLDER}/parts/{entry.path}")
+        try:
+            if (folder := part.rpartition("/")[0]) not in self._made:
+                os.makedirs(folder, exist_ok=True)
+                self._made.add(folder)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                while left:
+                    left = left[os.pwrite(descriptor, left, offset + len(data) - len(left)) :]
+                if whole:
+                    self._dress(descriptor, entry)
+                return file_state(os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise from_os_error(error, f"write {part} (what has arrived is kept)") from None
 
     def put(self, entry: Entry, data: bytes, sha256: str) -> bool:
         """A whole file that came in one piece, under its name; False, and nothing written, when it is not the box's."""
         if hashlib.sha256(data).hexdigest() != sha256:
             return False
-        with self._part(entry) as descriptor:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
-            self._dress(descriptor, entry)
-            self.arrived[entry.local] = file_state(os.fstat(descriptor)), sha256
+        self.arrived[entry.local] = Written(self.write(entry, 0, data, whole=True), sha256, data[:HEAD])
         os.replace(self._parts + entry.path, self._safe(entry.local))
+        self._whole.add(entry.version)
         self.digests[entry.version] = sha256
         self._present.add(entry.local)
         return True
-
-    @contextlib.contextmanager
-    def _part(self, entry: Entry) -> Iterator[int]:
-        part = self._parts + entry.path
-        self._present.add(f"{FOLDER}/parts/{entry.path}")
-        try:
-            if (folder := os.path.dirname(part)) not in self._made:
-                os.makedirs(folder, exist_ok=True)
-                self._made.add(folder)
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
-                yield descriptor
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise from_os_error(error, f"write {part} (what has arrived is kept)") from None
 
     def _dress(self, part: str | int, entry: Entry) -> None:
         os.chmod(part, self._modes[bool(entry.mode & 0o100)])  # who may write is not its word
@@ -200,7 +197,7 @@ class Stage:
         return stat.S_ISREG(seen.st_mode) and seen.st_size == entry.bytes and same_time
 
     def has(self, entry: Entry) -> bool:
-        return entry.version in self.digests and self.in_place(entry)
+        return entry.version in self._whole or (entry.version in self.digests and self.in_place(entry))
 
     def link(self, path: str, target: str) -> None:
         final = Path(self._safe(path))
@@ -232,6 +229,7 @@ def _import_proof() -> None:
         from rgt.checkpoint import verify  # noqa: F401
 
         import numpy  # noqa: F401
+    gc.freeze()  # the collector need not go through all of it whenever there are thousands of new files
 
 
 def read_manifest(local: Path) -> dict[str, Any]:
@@ -302,37 +300,52 @@ class Delivery:
         """Copy, list again, copy what changed meanwhile; what goes on changing is a finding."""
         start = time.monotonic()
         with contextlib.closing(self.box), contextlib.closing(self.stage):
-            there = take_listing(self.box, self.place.path, self.local, self.exclude)
-            self.stage.open(there)
-            for _ in range(rounds):
-                self._copy(there)
-                if there.writers:  # one that pauses between two lines looks still for a moment
-                    time.sleep(_PAUSE)
-                before, there = there, take_listing(self.box, self.place.path, self.local, self.exclude)
-                moving = there.versions() != before.versions()
-                absent = [entry for entry in there.entries.values() if not self.stage.has(entry)]
-                if not moving and not absent:
-                    break
-            self.there, self.findings, self.seconds = there, [*there.findings], time.monotonic() - start
-            message, fix = f"could not be copied from {there.host.title}", "pull again; if it stays, look at the box"
-            if moving:
-                who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
-                message = f"keeps changing on {there.host.title}, so it cannot be proved{who}"
-                fix = "pull again when the run is done, or use pull --loop"
-            for entry in absent[:20]:
-                code = "changed" if moving else "unpulled"
-                self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
-                if entry.bytes <= _LOG_BYTES:
-                    self.stage.snapshot(entry)
-            if not self.failed:
-                for path, target in there.links.items():
-                    self.stage.link(path, target)
-                write_manifest(self.local, there, self.stage, self.exclude)
-                self.complete = True
+            self.there = take_listing(self.box, self.place.path, self.local, self.exclude)
+            self.stage.open(self.there)
+            try:
+                moving, absent = self._copy_until_still(rounds)
+                self.findings, self.seconds = [*self.there.findings], time.monotonic() - start
+                self._report_absent(moving, absent)
+                if not self.failed:
+                    for path, target in self.there.links.items():
+                        self.stage.link(path, target)
+                    write_manifest(self.local, self.there, self.stage, self.exclude)
+                    self.complete = True
+            finally:
+                if not self.complete:  # else the manifest has the digests
+                    self.stage.save(self.there)
         return self
 
-    def _copy(self, there: Listing) -> None:
-        """Everything that is not here, or whose digest is not known; once more what came with another digest."""
+    def _copy_until_still(self, rounds: int) -> tuple[bool, list[Entry]]:
+        """Whether something still changes there, and what is not here whole."""
+        for _ in range(rounds):
+            before, self.there = self.there, self._copy(self.there)
+            if before.writers:  # one that pauses between two lines looks still for a moment
+                time.sleep(_PAUSE)
+                self.there = take_listing(self.box, self.place.path, self.local, self.exclude)
+            moving = self.there.versions() != before.versions()
+            absent = [entry for entry in self.there.entries.values() if not self.stage.has(entry)]
+            if not moving and not absent:
+                break
+        return moving, absent
+
+    def _report_absent(self, moving: bool, absent: list[Entry]) -> None:
+        there = self.there
+        code, message = "unpulled", f"could not be copied from {there.host.title}"
+        fix = "pull again; if it stays, look at the box"
+        if moving:
+            who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
+            code, message = "changed", f"keeps changing on {there.host.title}, so it cannot be proved{who}"
+            fix = "pull again when the run is done, or use pull --loop"
+        for entry in absent[:20]:
+            self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
+            if entry.bytes <= _LOG_BYTES:
+                self.stage.snapshot(entry)
+
+    def _copy(self, there: Listing) -> Listing:
+        """Everything that is not here, or whose digest is not known; once more what came with another digest.
+
+        Returns what is there after it."""
         todo = [entry for entry in there.entries.values() if not self.stage.in_place(entry)]
         missing = sum(entry.bytes - self.stage.held(entry) for entry in todo)
         if todo:
@@ -344,19 +357,20 @@ class Delivery:
             if missing + _RESERVE > room.free:  # said before hours of copying, not after
                 sizes = f"{units.show_size(room.free)} free, {units.show_size(missing)} are still to come"
                 raise lacking(f"{self.local} has {sizes}; make room, or pull to another disk")
-        try:
-            gauge = Gauge(missing, f"pull {there.source}")
-            if not self.box.again(lambda: self._receive(there, gauge)):
-                self.box.again(lambda: self._receive(there, gauge))
-        finally:
-            self.stage.save(there)
+        gauge = Gauge(missing, f"pull {there.source}")
+        good, after = self.box.again(lambda: self._receive(there, gauge))
+        return after if good else self.box.again(lambda: self._receive(there, gauge))[1]
 
-    def _receive(self, there: Listing, gauge: Gauge) -> bool:
-        """One attempt at all that is missing; False when something came with another digest than the box's."""
+    def _receive(self, there: Listing, gauge: Gauge) -> tuple[bool, Listing]:
+        """One attempt at all that is missing, and what is there after it; False when something came with another digest
+        than the box's."""
         todo = [entry for entry in there.entries.values() if not self.stage.has(entry)]
         asked = [(entry.path, self.stage.held(entry), entry.bytes) for entry in todo]
         good = True
-        for row in self.box.answer("send", root=there.root, files=asked) if asked else ():
+        rows = self.box.answer("send", root=there.root, files=asked, exclude=list(self.exclude))
+        for row in rows:
+            if "sent" in row:
+                break
             number, offset, size = row.get("i", -1), row.get("o", 0), row.get("n", 0)
             whole = all(isinstance(value, int) and value >= 0 for value in (number, offset, size))
             if not whole or number >= len(todo) or size > CHUNK or offset + size > todo[number].bytes:
@@ -373,7 +387,9 @@ class Delivery:
                 if not self.stage.has(entry):  # a digest of what was here already took its time there
                     self.box.advance()
                 good = self.stage.settle(entry, str(row["s"])) and good
-        return good
+        if asked:  # so that little is left for the one that the proof waits for
+            threading.Thread(target=os.sync, daemon=True).start()
+        return good, read_listing(self.box, rows, self.local)
 
 
 def write_manifest(local: Path, there: Listing, stage: Stage, exclude: Sequence[str]) -> None:
@@ -489,7 +505,7 @@ def verify_folder(done: Delivery) -> int:
 
 
 def load_all(
-    local: Path, written: Mapping[str, tuple[FileState, str]] | None = None
+    local: Path, written: Mapping[str, Written] | None = None
 ) -> tuple[Verification, list[tuple[Path, Problem]], Path | None]:
     """Load what lies here now; the proof is written anew, or withdrawn.
 
@@ -503,9 +519,10 @@ def load_all(
     # a box can be destroyed on the word of the proof: what it speaks of must be on the disk, not in a cache
     flushing = threading.Thread(target=os.sync)
     flushing.start()
-    found = survey(local)
+    folder = str(local / "x")[:-1]  # as the survey writes it
+    known = {f"{folder}{path}": one for path, one in (written or {}).items()}
+    found = survey(local, known)
     gauge = Gauge(verify.sizes(found), f"verify {local}")
-    known = {str(local / path): one for path, one in (written or {}).items()}
     verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add, known=known)
     flushing.join()
     problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
