@@ -261,8 +261,8 @@ def _in_usual_words(text: str, record: bool) -> str:
     """With the spellings, languages and orders that differ put into one."""
     text = _UNIX.sub(r"timestamp \1 ", text)
     text = _MINUTES.sub(lambda of: f"{60 * (60 * int(of[1] or 0) + int(of[2])) + float(of[3])}s", text)
-    text = _DASHED.sub(" ", text) if len(_DASHED.findall(text)) >= 3 else text
-    if _WITH_COMMA.search(text) and not re.search(r"\d\.\d", text):
+    text = _DASHED.sub(" ", text) if text.count("-") >= 3 and len(_DASHED.findall(text)) >= 3 else text
+    if "," in text and _WITH_COMMA.search(text) and not re.search(r"\d\.\d", text):
         text = _COMMA.sub(".", text)
     text = _OF_A_SET.sub(lambda found: f"{found[1]} ", text) if "'s " in text else text
     text = _KALDI.sub(lambda found: f"{found[1] or ''}loss: {-_float(found[2])}", text) if "objective" in text else text
