@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from rgt.log import summary as logs
-from rgt.log.history import Problem
+from rgt.log.fate import Problem
 from rgt.log.line import parse_line
 from rgt.metrics import table as names
 
@@ -120,6 +120,38 @@ max_steps: -1
   File "/usr/lib/python3.11/torch/x.py", line 123, in forward
 ## a file name: {}
 saving checkpoint to out/ckpt_500.pt
+## a dict behind its counter: {"step": 300, "metrics": {"loss": 0.5}}
+step 300: {'loss': np.float32(0.5)}
+## a tuple: {"step": 10, "metrics": {"loss": 0.31, "grad_norm": 1.2}}
+('step', 10, 'loss', 0.31, 'gnorm', 1.2)
+## dashes: {"epoch": 3, "step": 10, "metrics": {"loss": 0.3412}}
+epoch-3 - step-10 - loss-0.3412
+## values before names: {"step": 6550, "metrics": {"loss": 0.684, "grad_norm": 0.765, "lr": 1e-05}}
+0.6840 loss, 0.765 grad norm, 1e-05 lr, step 6550
+## a decimal comma: {"epoch": 92, "epoch_time": 649.7, "metrics": {"loss": 14.4339, "val_loss": 13.8785}}
+Epoche 92  Verlust 14,4339  Val-Verlust 13,8785  Zeit 649,7 s
+## a value that names no time: {"epoch": 3, "step": 6350, "it_per_s": 0.5, "metrics": {"loss": 0.26}}
+epoch 3 step 6350 loss=0.26 peak=10.4GiB 2.0s/it
+## a unit and the next name: {"step": 9440, "metrics": {"lr": 2e-06, "samples_per_s": 35.3}}
+шаг 9440 скорость 35.3 прим/с lr 2e-06
+## how long a step takes, in words: {"it_per_s": 0.25}
+  seconds per iteration: 4.0
+## time_step counts: {"step": 300}
+  time_step: 300
+## steps per minute: {"it_per_s": 7.5, "metrics": {"loss": 0.3}}
+loss 0.3 (450.0 steps/min)
+## a set that prints the same names: {"epoch": 2, "metrics": {"train_a": 0.5, "b": 0.6, "val_a": 0.7, "val_b": 0.8}}
+Epoch 2 | Train a=0.5 b=0.6 | Val a=0.7 b=0.8
+## counted behind the number: {"epoch": 3, "epoch_time": 32.0, "metrics": {"train_loss": 0.3}}
+3エポック目: 訓練損失=0.3000 所要時間=32.0秒
+## one of an epoch's batches: {"epoch": 9, "batch": 580, "batches": 600, "metrics": {"loss": 1.5}}
+第9轮 第580批/600批 损失=1.5
+## a logger that writes JSON: {"step": 3, "metrics": {"loss": 0.5}}
+{"level": "INFO", "msg": "step 3: loss 0.5"}
+## minutes and seconds: {"epoch": 3, "epoch_time": 200.0, "metrics": {"loss": 0.3}}
+epoch 3 | loss 0.3 | took 3m 20s
+## a number of times is no counter: {"step": 30, "metrics": {"loss": 0.3}}
+ステップ 30: 損失 = 0.3, 1ステップ 130ms
 ## a date: {}
 2026-07-28 14:20:05 started on 10.0.0.1:29500
 """

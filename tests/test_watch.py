@@ -459,9 +459,32 @@ def test_restart_loop_and_its_look_alikes() -> None:
         for n in (0, start + 1, start + 15)
     ]
     assert "restarts" in judged(*resumed)  # where it resumed is no progress
+    twice = ["step 0 loss 1.0"]
+    for end in (2800, 2850, 2700):
+        twice += ["Resuming from ckpt_2000", *(f"step {n} loss 1.0" for n in range(2000, end, 50))]
+    assert "restarts" in judged(*twice)  # twice from one checkpoint, and not yet past it
+    assert "restarts" not in judged(*twice, "step 3000 loss 1.0")
     strides = [f"iteration:{n // 82} step:{n % 82}/82, NER loss:2.0" for n in range(18, 1800, 18)]
     assert "restarts" not in judged(*strides)
     assert "restarts" not in judged(*(f"Epoch [{e}/5], Batch Loss: 0.2" for e in range(1, 5) for _ in range(9)))
+
+
+def test_lines_of_one_epoch_are_points_of_their_own() -> None:
+    history = recorded(*(f"epoch {n // 10} loss {3 - n / 100}" for n in range(100)))
+    assert history.series["loss"].count == 100
+    assert [x for x, _ in history.series["loss"].points()[-3:]] == [9.7, 9.8, 9.9]
+
+
+def test_wide_signs_between_names_and_numbers_are_no_header() -> None:
+    assert (
+        recorded(*(f"轮数：{n}/9 | 训练损失：0.{n} | 学习率：1e-4" for n in range(1, 9))).series["train_loss"].count
+        == 8
+    )
+
+
+def test_time_on_a_line_of_its_own_is_a_speed() -> None:
+    history = recorded(*(line for n in range(1, 9) for line in (f"epoch {n} of 20", "loss: 0.5", f"time: {n + 20} s")))
+    assert history.series["epochs_per_s"].count == 7 and history.epoch_time == 28  # the first may be anything
 
 
 def jumping(at: range | tuple[int, ...], stays: float = 0.0, tall: float = 1.4) -> list[str]:

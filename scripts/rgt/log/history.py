@@ -15,7 +15,9 @@ from itertools import pairwise
 from typing import Any
 
 from rgt.files import json_number
-from rgt.log.line import FOREIGN_WORDS, Point, parse_line, parse_row, plain, says_ended, says_saved
+from rgt.log.fate import Problem, problem_in, says_ended, says_saved
+from rgt.log.languages import FOREIGN_WORDS
+from rgt.log.line import Point, parse_line, parse_row, plain
 from rgt.log.printed import bare_line, clock
 from rgt.log.printed_table import Table
 from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation, role
@@ -41,7 +43,8 @@ _COARSE = 10.0  # seconds
 _CLOCKS = ("", "told", "day", "date")  # none, seconds since the start or since 1970, the time of day, the best last
 _TIME_OF_DAY = re.compile(r"[^\w%]{0,3}(?:[A-Z]+:? +)?(\d\d):(\d\d):(\d\d)\b(?!:)")
 _RESUMES = re.compile(
-    r"\bresum|\brestart|\brestor|\brequeu|from (?:the )?checkpoint|\bload(?:ed|ing) (?:the )?checkpoint|恢复|断点|再開",
+    r"\bresum|\brestart|\bstart(?:ing|ed)? (?:the )?train|\brestor|\brequeu|from (?:the )?checkpoint"
+    r"|\bload(?:ed|ing) (?:the )?checkpoint|恢复|断点|再開",
     re.I,
 )
 _RATES = ("it_per_s", "tokens_per_s")
@@ -71,7 +74,8 @@ _SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\
 # the next of several trainings in one log, which counts from its own beginning; `seed: 3` is a setting, and no heading
 _CHAPTER = re.compile(
     r"^\W*(?:\w+\W+){0,4}?((?:(?:fold|stage|phase|trial|task|split|member|model|run|subject|part|round|experiment|config)"
-    r"s?\W{0,3}|seed[ _#-]{0,2})\d{1,4})\b(?!.*(?:loss|resum|start(?:ed)? again|restart|attempt|retr))|第\s*\d+\s*折",
+    r"s?\W{0,3}|seed[ _#-]{0,2})\d{1,4})\b(?!.*(?:loss|\w=\S+ +\w+=|resum|start(?:ed)? again|restart|attempt|retr))"
+    r"|第\s*\d+\s*折",
     re.I,
 )
 SCALE_TOLD = "loss_scale_told"  # by messages about overflows, one point each
@@ -115,15 +119,6 @@ class Series:
 
 
 @dataclass
-class Problem:
-    """A line that says why a run is or will be dead; `recovered` when training went on after it."""
-
-    code: str
-    line: str
-    recovered: bool = False
-
-
-@dataclass
 class History:
     """Counters are None as long as no line tells them."""
 
@@ -152,10 +147,14 @@ class History:
     usual_repeats: int = 0  # most of them before a progress: every rank may print its own
     step_epoch: float | None = None  # the epoch when the step was last told
     stepless: int = 0  # points in a row that count epochs and no steps
+    laps: int = 0  # points of this epoch, where nothing finer is counted
+    usual_laps: int = 1  # most of them
     stride: int = 0  # steps between the newest two
     pairs: bool = False  # of epoch and batch, where others count the batches of all
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
+    first_epoch: float = 0
     lines: int = 0
+    again: bool = False  # lines like the newest one have been there before
     furthest: int = 0
     metrics: dict[str, float] = field(default_factory=dict)  # the newest of each
     not_numbers: list[dict[str, Any]] = field(default_factory=list)
@@ -217,7 +216,7 @@ class History:
         whole, raw = raw, raw if raw.lstrip()[:1] in tuple("|│┃") else printed.text
         # a line of names and numbers is cheaper to see than to try as a table
         tabular = "=" not in line and (": " not in line or "%|" in line or ": [" in line)
-        record = self._is_record(raw)
+        record = self.again = self._is_record(raw)
         rows = self.table.rows(raw) if tabular else []
         rows = self.table.rows(whole) if tabular and rows == [] else rows
         if rows is None:
@@ -322,11 +321,13 @@ class History:
         """Where nothing is called a counter, the whole number that goes up by equal steps is it."""
         counters: dict[str, list[int]] = point.pop("counters", {})
         lap = point.pop("lap", None)
+        if lap and not point.get("metrics"):
+            point |= {"it_per_s": 1 / lap} if self.step is not None else {"epoch_time": lap}
         if not _COUNTERS.isdisjoint(point):
-            if self.counter is not None:  # it was something else
+            if self.counter is not None and ("step" in point or "batch" in point):  # it was something else
                 self.counter = self.step = None
             return
-        for name, (value, _) in counters.items() if self.moves <= 2 and point.get("metrics") else ():
+        for name, (value, _) in counters.items() if self.moves <= 8 and point.get("metrics") else ():
             values = self.counters.get(name, [])
             values = values if value in values[-1:] else [*values, value][-3:]
             self.counters[name] = values
@@ -335,6 +336,10 @@ class History:
                 self.counter = name
         if self.counter is not None and self.counter in counters:
             point["step"], total = counters[self.counter]
+            if self.moves < 16 and point["step"] < (self.step or 0) and not self._told_of_a_start:
+                self.counter = self.step = None  # by chance it went up evenly at first
+                del point["step"]
+                return
             point |= {"total": total} if total else {}
             point |= {"it_per_s": 1 / lap} if lap else {}
 
@@ -346,7 +351,7 @@ class History:
             point = {name: value for name, value in point.items() if name == "epochs"}
         metrics: dict[str, float] = point.get("metrics", {})
         counted = "step" in point or "batch" in point or "epoch" in point
-        if metrics and not counted and not (self.found or any("loss" in name for name in metrics)):
+        if metrics and not counted and not (self.found or self.again or any("loss" in name for name in metrics)):
             metrics = {}  # a configuration that is printed has many numbers, and none of them is a curve
         elif not counted:
             metrics = {
@@ -359,6 +364,9 @@ class History:
         self.interrupted = self.interrupted or only_eval
         if not only_eval or self.step is None:  # LitGPT's validation counts micro-batches
             self._count(point)
+        if "epoch" in point and not only_eval:
+            self.usual_laps = max(self.usual_laps, self.laps + 1)
+            self.laps = self.laps + 1 if self.epoch == before[2] else 0
         self.stepless = 0 if "step" in point or "batch" in point else self.stepless + ("epoch" in point)
         place = self._place(point, only_eval)
         self._see_place(place, counted and not only_eval)
@@ -369,28 +377,36 @@ class History:
                 self.put(name, place, value, text)
             self.metrics[name] = value
         self._take_rates(point, place)
-        if counted and not only_eval:
-            if (self.step, self.batch, self.epoch) == before:
-                self.repeats += 1
-            else:
-                self.usual_repeats = max(self.usual_repeats, self.repeats)
-                self.usual_waits = max(self.usual_waits, self.waits)
-                self.repeats = self.waits = 0
-                self.moves += 1
-                self.kinds = [*self.kinds, *(kind for kind in self.news if kind not in self.kinds)][-_KINDS:]
-                self.banner = self.banner if self.moves > 1 else [*self.news]
-                if self.silence and not self.resumed:
-                    self.pauses = [*self.pauses, self.silence][-_PAUSES:]
-                self.moved, self.news, self.resumed = self.clock, {}, False
-                for problem in self.problems:  # a bar is drawn once more after a crash
-                    problem.recovered = True
+        if not only_eval and (counted or (metrics and before == (None, None, None))):  # uncounted: a value is progress
+            self._see_progress(counted and (self.step, self.batch, self.epoch) == before)
             # a bar is drawn once more after the end
             if self.step != before[0] and not (self.total and self.step and self.step >= self.total):
                 self.ended = not self.muted and says_ended(text)
 
+    def _see_progress(self, again: bool) -> None:
+        """`again`: the same counters are shown once more."""
+        if again:
+            self.repeats += 1
+            return
+        self.usual_repeats = max(self.usual_repeats, self.repeats)
+        self.usual_waits = max(self.usual_waits, self.waits)
+        self.repeats = self.waits = 0
+        self.moves += 1
+        self.kinds = [*self.kinds, *(kind for kind in self.news if kind not in self.kinds)][-_KINDS:]
+        self.banner = self.banner if self.moves > 1 else [*self.news]
+        if self.silence and not self.resumed:
+            self.pauses = [*self.pauses, self.silence][-_PAUSES:]
+        self.moved, self.news, self.resumed = self.clock, {}, False
+        for problem in self.problems:  # a bar is drawn once more after a crash
+            problem.recovered = True
+
+    @property
+    def _told_of_a_start(self) -> bool:
+        return self.resumed or any(not problem.recovered for problem in self.problems)
+
     def _see_place(self, place: float, counts: bool) -> None:
         if self.went_back:
-            told = self.resumed or any(not problem.recovered for problem in self.problems)
+            told = self._told_of_a_start
             self._note(self.restarts, "restarts", {"at": self.place, "to": place, "told": told})
             for name in (*_RATES, "samples_per_s", "epochs_per_s") if told else ():  # a bar's mean counts from here
                 self.series.pop(name, None)
@@ -408,10 +424,11 @@ class History:
             whole = not self.batches or (self.batch or 0) >= _WRAPPED * self.batches
             self._restart(whole and last >= (self.epochs or math.inf) - 1)
             self.step = self.batch = None
-            self.base = 0
+            self.base = round(self._steps_of_epoch * max(0.0, epoch - self.first_epoch)) if self.went_back else 0
         elif "batch" in point and epoch == last and self.batch and 0 <= point["batch"] < 0.9 * self.batch:
             # in one epoch: an evaluation's bar names none
             self._restart(self.batch >= _WRAPPED * (self.batches or math.inf))
+        self.first_epoch = epoch if last is None and epoch is not None else self.first_epoch
         for name in ("epochs", "epoch", "batches", "batch", "eta", "epoch_eta", "epoch_time", *_RATES):
             if name in point:
                 setattr(self, name, point[name])
@@ -432,7 +449,7 @@ class History:
             self.base += self.total if self.total and self.total >= before else before
         elif self.total and self.epochs != 1 and self._wraps(before, step, self.total) and not self.chapter:
             self.base += self.total
-        elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
+        elif step <= max(1, 0.98 * before) or self._told_of_a_start:
             # a step or two back is two writers in one log, unless something ended in between
             self._restart(bool(self.total and before >= _WRAPPED * self.total))
 
@@ -453,11 +470,16 @@ class History:
         self.batch, self.batches = 0, point["batches"]
         return pairs
 
+    @property
+    def _steps_of_epoch(self) -> float:
+        """Where every epoch counts them from 0, and none says how many there are."""
+        return self.base / max(1.0, (self.epoch or 0) - self.first_epoch)
+
     def _earlier_epoch(self, point: Point, epoch: float, last: float) -> bool:
         """And not a late line of the epoch before, or of a slower rank."""
-        if epoch >= last - 0.5 or epoch <= 1 or last - epoch >= 2:
+        if epoch >= last - 0.5 or epoch <= 1 or last - epoch >= 2 or self._told_of_a_start:
             return epoch < last - 0.5
-        per, here = self.batches or self.total or 0, point.get("batch", point.get("step"))
+        per, here = self.batches or self.total or self._steps_of_epoch, point.get("batch", point.get("step"))
         was = (self.batch if "batch" in point else self.step) or 0
         return here is not None and per - here + was > 0.1 * per > 0
 
@@ -486,7 +508,7 @@ class History:
             return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + float(point["batch"])
         # a bar counts finer than 0.01 epochs; a step that is told no more counts nothing
         if "epoch" in point and (here is None or (self.total is None and self.stepless > 2)):
-            return float(point["epoch"])
+            return float(point["epoch"]) + self.laps / max(self.usual_laps, self.laps + 1)
         return float(self.lines) if here is None else here
 
     def put(self, name: str, place: float, value: float, text: str = "") -> None:
@@ -596,73 +618,3 @@ class History:
 
 def _short(text: str) -> str:
     return plain(text).strip()[:_LINE]
-
-
-# -- what went wrong
-
-# The few that decide whether a run is dead; the catalogue of causes is another tool's.
-MARKS = {
-    "oom": "out of memory|OutOfGPUMemory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED"
-    "|oom-kill|oom_kill|Cannot allocate|Out Of Memory|job memory limit|step memory limit",
-    "no-space": "No space left on device|Disk quota exceeded",
-    "hang": "watchdog got stuck|Watchdog caught collective operation timeout|NCCL timeout",
-    "killed": "Killed|CANCELLED AT|DUE TO TIME LIMIT|SignalException",
-    "crash": "Traceback (most recent call last)|Segmentation fault|Bus error|ChildFailedError|Aborted (core dumped)",
-}
-SENTENCES = {
-    "nan": "the loss is not a number",
-    "oom": "ran out of memory",
-    "no-space": "the disk was full",
-    "hang": "a collective operation timed out",
-    "killed": "was killed",
-    "crash": "ended in an error",
-}
-_CODE_OF = {mark: code for code, marks in MARKS.items() for mark in marks.split("|")}
-_ANY_MARK = re.compile(f"(?:{'|'.join(map(re.escape, _CODE_OF))})(?!-mapped)")
-_NOTICE = r"\bspot (?:instance )?(?:interruption|reclaim)|\bpreemption notice|\bwill be (?:terminated|preempted) in \d"
-# what dies says so in many words: signals, exit codes, and an exception's last line
-_DEATHS = {
-    "nan": r"(?:loss|gradients?|grads?|logits|params?|weights) (?:is|are|was|became|went) (?:nan|inf\b|non-?finite)"
-    r"|(?:nan|non-?finite|infinite) (?:loss|gradients?|values?)\b.{0,40}(?:detected|encountered|found|stop|abort)"
-    r"|minimum loss scale reached",
-    # said of whatever it is: a run that goes on after it was not meant
-    "killed": r"(?<![\w-])(?:kill(?:ed|ing)(?! (?!by|after|due|because|at|with|on|in|(?:sub)?process|job|task)[a-z\d])"
-    r"|cancel(?:l?ed|l?ing)|terminat(?:ed|ing)|preempt(?:ed|ing|ion)|evict(?:ed|ing|ion)|reclaim(?:ed|ing)"
-    r"|revoked|drained|interrupted|keyboardinterrupt|sig\W?(?:term|kill|int|hup|usr\d)|scancel|qdel|bkill)\b"
-    r"(?!\W{0,3}(?:0|no|none|false|early|by callback)\b|\w*=)|\bsignal (?:9|15)\b|\b(?:closing|death) signal\b"
-    r"|\b(?:wall|time|run)\W?(?:clock|time)?\W?limit\b|\bwall\W?time\b.*\bexceed|\bexceed.*\bwall\W?time\b"
-    rf"|{_NOTICE}|connection to \S+ closed by remote host|^\^C"
-    r"|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource",
-    "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
-    r"|^fatal\b"
-    r"|\(core dumped\)|\bpanicked at\b|\bcheck failed: |check failure stack trace|^make: \*\*\*|terminate called"
-    r"|\buncaught exception|异常(?:终止|退出)|\[ ?stack-?trace\b|\bjob failed\b",
-}
-_DEATH = {code: re.compile(pattern, re.I) for code, pattern in _DEATHS.items()}
-_EXIT = re.compile(
-    r"\b(?:exit(?:ed|s)?|return(?:ed)?)\W?(?: with)?\W?(?:exit |return |error )?(?:code|status)\W{1,4}(-?\d+)", re.I
-)
-_HANDLED = re.compile(r"\b(?:retry|skipp)ing\b.*\b(?:ok|succe\w+|batch|sample)", re.I)  # by the trainer itself
-_CALM = re.compile(
-    r"\bretr(?:y|ied)|\bskipp|\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b"
-    r"|(?<![\w-])(?:no|not|never|0(?!\.)|if|unless|when|would|could|may|might|can|to|early)\b.{0,40}(?:kill|cancel|terminat|preempt|evict)"
-    r"|(?:kill|cancel|terminat|preempt|evict).{0,40}\b(?:if|when|unless)\b"
-    r"|\b(?:time|walltime)[ _-]?limit\W{0,3}(?:is|of|set|left|remaining|=|:|\d)",
-    re.I,
-)
-
-
-def problem_in(line: str) -> str | None:
-    """The code of what this one line says went wrong, or None."""
-    if _HANDLED.search(line):
-        return None
-    found = _ANY_MARK.search(line)
-    # 'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything
-    killed = found and "Killed" in line and _CODE_OF[found[0]] == "killed"
-    if found and not (killed and not re.search(r"(?:^|\s|\d:?\s+)Killed(?:\s*$|\s{2,})|\d:?\s+Killed\b", line)):
-        return _CODE_OF[found[0]]
-    if len(line) > 400 or (_CALM.search(line) and not re.search(_NOTICE, line, re.I)):
-        return None
-    if (code := _EXIT.search(line)) and (number := int(code[1] or code[2])):
-        return "killed" if number in (-9, -15, 9, 15, 130, 137, 143) else "crash"
-    return next((code for code, pattern in _DEATH.items() if pattern.search(line)), None)

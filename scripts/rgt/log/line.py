@@ -21,6 +21,7 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import RgtError
+from rgt.log.languages import in_english
 from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS, known, role, split_and_rest
 
 LONGEST = 2000  # characters of a line that are looked at; the rest is somebody's tensor
@@ -36,11 +37,22 @@ _NUMBER = (
 )
 # not a part of a word, a path, a date or a clock
 _NUMBERS = re.compile(
-    rf"(?<![\w.@/-])(?<!(?<![A-Za-z])\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|secs?|seconds?|min(?:ute)?s?|hours?|%)|([kKMB]))?(?!\w|\.\d|[:-]\d)"
+    rf"(?<![\w.@/-])(?<!(?<![A-Za-z])\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|secs?|seconds?|min(?:ute)?s?|hours?|%)(?!/\w+\s?[:=])|([kKMB]))?(?!\w|\.\d|[:-]\d)"
 )
 _CUT = re.compile(r"[|,;{}<>\"'\t]|  |\] ?| - |[:=] ")  # what stands before one of these belongs to another number
-_QUOTED = re.compile(rf"""["']([\w ./@-]{{1,60}})["']\s*:\s*["']?({_NUMBER})["']?(?=\s*[,}}\]]|\s*$)""")
+_QUOTED = re.compile(rf"""["']([\w ./@-]{{1,60}})["']\s*:\s*["']?({_NUMBER})["']?(?=\s*[,}}\])]|\s*$)""")
+_WRAPPED = re.compile(rf"\b(?:(?:np|jnp|numpy|torch)\.\w+|array|Array|tensor)\(({_NUMBER})[^()]{{0,60}}\)")
+_IN_TUPLE = re.compile(r"(?<=\w'), (?=[-+\d]|nan|inf)")  # ('loss', 0.5)
+_DASHED = re.compile(r"(?<=[a-z])-(?=(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?:[\s,;|]|$))", re.I)  # epoch-3 - loss-0.5
+_MINUTES = re.compile(r"\b(?:(\d+)h ?)?(\d+)m ?(\d+(?:\.\d+)?)s\b")
+_UNIX = re.compile(r"^\W?(1[5-9]\d{8}(?:\.\d+)?)\b")  # seconds since 1970 before anything else
+_A_WORD = re.compile(r"[^\W\d_]{2,}")
 _A_NUMBER = re.compile(_NUMBER)
+_A_VALUE = re.compile(r"[\w.]+=[-+]?\d\S*")  # "peak=10.4GiB 131.1s": no name of the time behind it
+_BEHIND = re.compile(r"\s?[^\W\d]*/s(?:ec)?\b(?=.*\w)")  # "33.8 samples/s lr 2e-06": a unit of the number before
+_OVER = re.compile(r" (?:over|of|for|in|at|per|after|@)\b")
+_WITH_COMMA = re.compile(r"[^\W\d].* \d+,(?:\d\d?|\d{4,})(?!\S)")
+_COMMA = re.compile(r"(?<=\d),(?=\d+(?!\S))")  # of a decimal fraction, as Germans write it
 _OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
 _A_CLOCK = re.compile(r"\d{1,3}(?::\d\d){1,2}")  # fastai's column of times
 _SPLIT_KEYS = ("split", "phase", "mode")  # and of these, when the value is the word for one
@@ -61,7 +73,7 @@ _COUNT = re.compile(
 )
 _SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _YOLO = re.compile(r"\s*(\d+)/(\d+)\s+[\d.]+G\s")
-_TWO_COUNTS = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\]\s*\[\s*(\d+)\s*/\s*(\d+)\]")
+_TWO_COUNTS = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\]")
 _KERAS = re.compile(r"\s*(\d+)/(\d+)\s+[\[━]")
 _COUNT_FIRST = re.compile(
     r"(?<![\w.])(?:\d+-)?(\d+(?:/\d+)?)(epoch|batch|step|iter)(?![a-z])"
@@ -79,17 +91,20 @@ _UNIT_OF_RATE = {
     **dict.fromkeys("sample image img example ex sequence seq frame".split(), _SAMPLES),
 }
 _RATES = {"ups": _ITS, "tps": _TOKENS, "wps": _TOKENS, **dict.fromkeys(("ips", "fps", "sps", "throughput"), _SAMPLES)}
-_PER_SECOND = re.compile(r"([\d.,]+)\s?([kKM]?)\s?([a-z]+?)?s?/s(?:ec(?:ond)?)?\b", re.I)
+_PER_SECOND = re.compile(r"([\d.,]+)(\s?[kKM]\b|[kKM]?)\s?([a-z]+?)?s?/(s|min|h)(?:ec|ond|ute|our|r)*\b", re.I)
+_SECONDS_OF = {"s": 1, "min": 60, "h": 3600}
 _NO_WORK = re.compile(r"(?i)[kmgt]?i?(?:b|bit|byte|flop|m|req|request)|ep|epoch|file|row|op")  # MB/s
-_TIME_NAME = re.compile(r"(?:.*\W)?(ms|s|secs?|seconds?)/(?:batch|step|iter|iteration|it|update)")
-_SECONDS_PER = re.compile(r"([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteration|step|batch|b|(ep|epoch))\b", re.I)
+_TIME_NAME = re.compile(r"(?:.*\W)?(?:(ms|s|secs?|seconds?)/(?!ep)[a-z]+|time/(?:batch|step|iter|iteration|it|update))")
+_SECONDS_PER = re.compile(r"(?<![\w.-])([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteration|step|batch|b|(ep|epoch))\b", re.I)
 _RATE_NAME = re.compile(r"(?:.*[ /_])?([a-z]+?)s?(?:/|_per_| per )s(?:ec|econd)?(?:[/_ ].*)?")
 _ETA = re.compile(
     r"\b(?:eta|remaining(?: time)?|time (?:left|remaining))\b[\s:=]*"
     r"((?:\d+ days?, )?\d+(?::\d\d)+|(?:\d+(?:\.\d+)?\s?[dhms]\s?)+)",
     re.I,
 )
-_ELAPSED = re.compile(r"\b(?:elapsed|wall(?:[ _-]?(?:time|clock))?|runtime)\b[\s:=]*(\d+(?::\d\d){1,2})\b", re.I)
+_ELAPSED = re.compile(
+    r"\b(?:elapsed|wall(?:[ _-]?(?:time|clock))?|runtime)\b[\s:=]*(\d+(?::\d\d){1,2})\b|\d \[(\d+(?::\d\d){2})\]", re.I
+)
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 _SIGNS = re.compile(r"^\W+")
 _HUMP = re.compile(r"(?<=[a-z]{2})(?=[A-Z][a-z])")  # RunningAvgSamplesPerSec, and not mAP
@@ -100,39 +115,6 @@ _OTHER_BAR = re.compile(
 )
 _BYTES = re.compile(r"[\d?] ?[kMG]?i?B/s")
 _NESTED = "\x1b[A"  # tqdm moves up again after an inner bar
-_SAVED = re.compile(
-    r"\bsav(?:ing|ed)\b.{0,80}?(?:checkpoint|ckpt|\.pth?\b|\.safetensors|model|weights)|checkpoint.{0,60}?\bsaved\b"
-    r"|\bwrote checkpoint|^\W*writing model shards: 100%",
-    re.I,
-)
-_WORK = r"(?:train(?:ing)?|fit(?:ting)?|finetun(?:e|ing)|pretraining|run|job|experiment|optimi[sz]ation|process \d+)"
-_DONE = r"(?:complete[d]?|finished|done|ended|successful(?:ly)?|exits? successfully|stopped early|is over)"
-_ENDED = re.compile(
-    rf"\b{_WORK}\W+(?:\w+ ){{0,3}}?{_DONE}\b|\b(?:done|finished|completed?|ended)(?: with)?(?: the)? {_WORK}\b"
-    r"|\btotal train(?:ing)? time|\btraining (?:took|time)\b"
-    r"|^\W*(?:final evaluation\b|all done\b|(?:done|finished)\W*$)",
-    re.I,
-)
-_NOT_ENDED = re.compile(
-    r"\b(?:epoch|step|iter\w*|phase|stage|round|fold)s? *[#:]? *\d|\b(?:not|pre|data|setup|warm-?up|tokeniz|compil)",
-    re.I,
-)
-_SURELY_ENDED = re.compile(
-    r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\bexit(?:s|ed|ing)? successfully|\d+ epochs completed in"
-    r"|\bearly[ _-]?stopp|signaling trainer to stop|训练(?:完成|结束|完毕)|(?:学習|訓練).{0,4}(?:完了|終了)"
-    r"|(?:학습|훈련).{0,3}(?:완료|종료)"
-    r"|\b(?:обучение|тренировка) (?:завершен|окончен)|\btraining (?:beendet|abgeschlossen)"
-    r"|entra[iî]nement (?:est )?termin|entrenamiento (?:completa|finaliza|termina)|treinamento (?:conclu|finaliza)"
-    r"|reached max\w*[ _-](?:steps|epochs|iter\w*)"
-    r"|max(?:imum)?\W+(?:number of )?(?:steps|epochs|iterations?|updates?)(?: \d+)? reached|^\W*end of training\b"
-    r"|^\W*finished\b(?! (?:epoch|step|iter|load|read|prepar|download|evaluat|valid|sav|build|compil))"
-    r"|max\w*[ _-](?:steps?|epochs?|iter\w*) reached|"
-    r"reach(?:ed|ing) (?:the )?(?:max\w*|last|final)[ _](?:steps?|epochs?|iter\w*)"
-    r"|\ball (?:\d+ )?(?:epochs|steps|iterations) (?:are )?(?:finished|done|completed)"
-    r"|^\W*(?:early stopping, )?best iteration is"
-    r"|\bexit(?:ed|ing)?(?: with)?(?: code| status)?[ :=]+0\b|\bsaved (?:the )?final (?:model|checkpoint|weights)",
-    re.I,
-)
 _PAST = re.compile(r"\b(?:best|lowest|highest)\b.*(?:\b(?:at|from|in)\b|\() ?(?:epoch|step|iter)", re.I)
 _RAISED = re.compile(r"(?:^|[\s\"])[\w.]*(?:Error|Exception): ")  # "shapes of step 300 do not fit" is no progress
 
@@ -143,6 +125,7 @@ _STEPS = set(
     episode current_iter current_steps trainer_global_step optimizer_step up_ #""".split()  # up_: Marian's "Up. 500"
 )
 _SURE_STEPS = {"step", "global_step", "num_updates", "trainer_global_step", "total_timesteps"}
+_COUNTERS = {"step", "total", "epoch", "epochs", "batch", "batches"}
 _EPOCHS = {"epoch", "ep", "ep_", "e", "current_epoch"}
 _PLURALS = {"steps", "iters", "iterations", "updates"}  # a counter only when nothing stands before them
 _TOTAL = set(
@@ -153,18 +136,21 @@ _TOTAL_EPOCHS = set(
     "epochs max_epochs max_epoch num_epochs num_train_epochs n_epochs total_epochs train_epochs".split()
 )
 _TIMES = set(
-    """time dt iter_time step_time batch_time elapsed_time_per_iteration seconds sec time_per_step batch_cost
-    time_per_iteration time_per_iter sec_per_step seconds_per_step ms_per_step ms_per_iter step_time_ms time_ms
-    t time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock total
-    train_step_timing duration iteration_time last_time epoch_time step_avg took secs""".split()
+    """time dt seconds sec batch_cost time_ms t time_elapsed elapsed elapsed_time total_time _runtime walltime
+    wall_time wall_clock wall total duration last_time step_avg took secs""".split()
 )
+# step_time, seconds_per_iteration, time_this_iter_s: all words of these, and time_step is a counter
+_TIME_WORDS = set("time seconds sec secs ms duration took elapsed timing".split())
+_STEP_WORDS = set("step iter iteration it batch update".split())
+_OF_ONE = {"per", "this", "last", "each"}
+_TIMED_WORDS = {*_TIME_WORDS, *_STEP_WORDS, *_OF_ONE, *"epoch train avg average mean s in for".split()}
 _SECONDS_IN_NAME = re.compile(r"(?<=time|psed)_(?:s|secs?|seconds)$")
 _SINCE_START = set("time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock".split())
 _CLOCKS = {"time", "timestamp", "_timestamp", "wall_time"}
 _QUALIFIERS = {
     *SPLIT_WORDS,
     *"best avg mean running total grad gradient learning lm max num global optimization iter step elapsed per".split(),
-    *"time loss skipped nan param params".split(),
+    *"time loss skipped nan param params seconds sec ms".split(),
 }
 _PLAYERS = set("d g gen disc critic generator discriminator actor policy value q td kl recon box cls obj".split())
 _AFTER = {"value", "is", "was", "now", "of", "mean", "avg", "average", "this"}  # "lm loss value: 2.3"
@@ -178,49 +164,17 @@ _NOT_METRICS = set(
     instances     size images gpu_mem class speed device""".split()
 )
 _VAL = {"valid": "val", "validation": "val", "cv": "val"}
-_WIDE = str.maketrans("：，；（）【】／＝", ":,;()[]/=")
-# what trainers say in other languages; a Latin word counts only as a whole word
-_FOREIGN = {
-    word: english
-    for english, spelled in {
-        " train ": "训练|訓練|훈련",
-        " val ": "验证|検証|검증|validierung|validación|validação|validazione|валидация|проверка",
-        " test ": "测试",
-        "loss ": "损失值|损失|損失|손실|verlust|perte|pérdida|perdida|perda|perdita|потери|потеря|ошибка|лосс|strata",
-        "acc ": "准确率|正确率|精度|正解率|정확도|genauigkeit|exactitude|exactitud|acurácia|accuratezza|точность",
-        "lr ": "学习率|学習率|학습률|lernrate|taux d'apprentissage|tasa de aprendizaje|taxa de aprendizado"
-        "|tasso di apprendimento|скорость обучения",
-        "epoch ": "轮次|エポック|에포크|에폭|epoche|époque|época|epoca|эпоха|epoka",
-        " epoch ": "轮",
-        "step ": "步数|ステップ|스텝|단계|schritt|étape|paso|passo|шаг|итерация|krok|adım",
-        " step ": "步",
-        "iter ": "迭代",
-        "grad_norm ": "梯度范数|勾配ノルム|gradientennorm|норма градиента",
-        "ppl ": "困惑度",
-        "eta ": "剩余时间",
-        "time ": "耗时|время",
-        "speed ": "速度|скорость",
-        "samples/s ": "样本/秒|прим/с",
-        "steps/s ": "步/秒|шаг/с|schritte/s",
-        "s/step ": "s pro schritt",
-        "s ": "秒",
-        " ": "集",
-        "avg ": "平均",
-    }.items()
-    for word in spelled.split("|")
-}
-_FOREIGN_ASCII = [word for word in _FOREIGN if word.isascii()]
-_ORDINAL = re.compile(r"第\s*(\d+(?:\s*/\s*\d+)?)\s*(?:个)?\s*(轮|步|次迭代|epoch|step)")  # 第3/10轮 is epoch 3/10
 # what else a trainer calls them; in a document these words mean other things
 _SAME = {
-    **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo", "l"), "loss"),
-    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate", "lrate", "l_r_"), "lr"),
+    **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo", "l", "j"), "loss"),
+    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate", "learn_rate", "lrate", "l_r_"), "lr"),
     **dict.fromkeys(("ret", "rew", "ep_ret"), "reward"),
     "top1": "acc",
     "η": "lr",
     "bcer": "cer",
     "bwer": "wer",  # Tesseract
-    **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn", "grad_global"), "grad_norm"),
+    **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn", "grad_global", "grad_l2"), "grad_norm"),
+    "losses": "loss",
 }
 _SHORT_SPLITS = {
     **dict.fromkeys(("t", "tr", "trn", "trn_set", "training"), "train"),
@@ -242,19 +196,7 @@ _OF_A_SET = re.compile(r"\b(train|valid|eval|test)(?:ing)?(?:_\d+)?'s ")  # Ligh
 _ABSOLUTE = re.compile(r"(?:\|{1,2}|[‖∥])(?:g|d[fwlx]|grad|∇\w*)(?:\|{1,2}|[‖∥])")  # |g|
 # Kaldi's log-probability, the higher the better: "objective function for 'output' for minibatches 0-99 is -3.9 over"
 _KALDI = re.compile(r"objective function for '?output-?([\w-]*)'?.{0,40} is (-[\d.]+) over")
-_VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{2,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
-FOREIGN_WORDS = "|".join(_FOREIGN_ASCII)  # those that a line of ASCII may hold
-_A_FOREIGN = re.compile(
-    "|".join(
-        rf"(?<![^\W\d_]){word}(?![^\W\d_])" if word[0].isascii() or "а" <= word[0] <= "я" or word[0] in "éàâ" else word
-        for word in sorted(_FOREIGN, key=len, reverse=True)
-    ),
-    re.I,
-)
-_AN_ASCII_FOREIGN = re.compile(rf"\b(?:{FOREIGN_WORDS})\b", re.I)
-
-
-_SENTENCE = 2000  # characters in which a trainer says something; a row of 200,000 digits took minutes
+_VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{1,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
 
 
 def json_object(text: str) -> dict[str, Any] | None:
@@ -266,17 +208,6 @@ def json_object(text: str) -> dict[str, Any] | None:
         row: dict[str, Any] = json.loads(text)  # an object, because it starts with {
         return row
     return None
-
-
-def says_saved(text: str) -> bool:
-    """A checkpoint was written, or is being written: a claim until the file has been loaded."""
-    return bool(_SAVED.search(text[:_SENTENCE]))
-
-
-def says_ended(text: str) -> bool:
-    """The trainer says of itself that it reached its end."""
-    text = text[:_SENTENCE]
-    return bool(_SURELY_ENDED.search(text) or (_ENDED.search(text) and not _NOT_ENDED.search(text)))
 
 
 def is_sane(value: float) -> bool:
@@ -296,38 +227,58 @@ def parse_line(text: str, record: bool = False) -> Point:
     """
     row = json_object(text)
     if row is not None:
-        return parse_row(row)
+        point = parse_row(row)
+        told = row.get("msg") or row.get("message")  # the line of a logger that writes JSON
+        return point if point.get("metrics") or not isinstance(told, str) else {**point, **parse_line(told, record)}
     nested = _NESTED in text
     text = plain(text[: LONGEST * 2])[:LONGEST]
+    text = _WRAPPED.sub(r"\1", text) if "(" in text else text
+    text = _IN_TUPLE.sub(": ", text) if "'," in text else text
     # a Python dict, as HF Trainer prints it, or JSON that is torn or stands behind a prefix
-    quoted = _QUOTED.findall(text) if "'" in text or '"' in text else []
-    if quoted:
-        split = _SPLIT.search(text)
-        labels = _LABEL.findall(text.partition("{")[0])  # fairseq: "| valid | {...}"
-        numbers = [(name, _float(number)) for name, number in quoted]
-        return _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
+    if ("'" in text or '"' in text) and (quoted := _QUOTED.findall(text)):
+        return _dict(text, quoted, record)
+    text = _in_usual_words(text, record)
+    point = _prose(text, record)
+    if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
+        return {}
+    return _sane(point)
+
+
+def _dict(text: str, quoted: list[tuple[str, str]], record: bool) -> Point:
+    """Numbers by quoted names; what stands before the first brace counts, as in "step 300: {'loss': 0.5}"."""
+    split, before = _SPLIT.search(text), text.partition("{")[0]
+    labels = _LABEL.findall(before)  # fairseq: "| valid | {...}"
+    numbers = [(name, _float(number)) for name, number in quoted]
+    point = _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
+    if not _COUNTERS.isdisjoint(point):
+        return point
+    if record and (first := _FIRST.match(before)):
+        point["counters"] = {"": [int(first[1]), int(first[2] or 0)]}
+    found = _prose(before, False) if any(map(str.isdigit, before)) else {}
+    return {name: value for name, value in found.items() if name in _COUNTERS} | point
+
+
+def _in_usual_words(text: str, record: bool) -> str:
+    """With the spellings, languages and orders that differ put into one."""
+    text = _UNIX.sub(r"timestamp \1 ", text)
+    text = _MINUTES.sub(lambda of: f"{60 * (60 * int(of[1] or 0) + int(of[2])) + float(of[3])}s", text)
+    text = _DASHED.sub(" ", text) if text.count("-") >= 3 and len(_DASHED.findall(text)) >= 3 else text
+    if "," in text and _WITH_COMMA.search(text) and not re.search(r"\d\.\d", text):
+        text = _COMMA.sub(".", text)
     text = _OF_A_SET.sub(lambda found: f"{found[1]} ", text) if "'s " in text else text
     text = _KALDI.sub(lambda found: f"{found[1] or ''}loss: {-_float(found[2])}", text) if "objective" in text else text
     text = _ABSOLUTE.sub("grad_norm", text) if re.search("[|‖∥]", text) else text
     text = _RETURN.sub(r"\1reward", _OF.sub("/", text)) if record else text
     text = _LETTER_COUNT.sub(lambda letter: f"{_LETTERS[letter[1].lower()]} ", text)
     text = _UP_TO.sub(r"\1 \2 ", _COUNT_FIRST.sub(r" \2 \1 ", text))
-    if not text.isascii():
-        text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
-        text = _A_FOREIGN.sub(lambda word: _FOREIGN[word[0].lower()], text)
-    elif _AN_ASCII_FOREIGN.search(text):
-        text = _A_FOREIGN.sub(lambda word: _FOREIGN[word[0].lower()], text)
+    text = in_english(text)
     cells = [cell.strip() for cell in text.split(",")] if text.count(",") >= 2 else []
-    behind = [pair for cell in cells if (pair := _VALUE_FIRST.fullmatch(cell))]
-    if len(behind) >= 3 and 2 * len(behind) >= len(cells):
-        counter = re.match(r"\s*(\d+):", text)
-        step = [("step", float(counter[1]))] if counter else []
-        pairs = (("loss" if pair[2] == "avg" else pair[2], _float(pair[1])) for pair in behind)
-        return _point_of([*step, *pairs], "")
-    point = _prose(text, record)
-    if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
-        return {}
-    return _sane(point)
+    behind = [_VALUE_FIRST.fullmatch(cell) for cell in cells]
+    if sum(map(bool, behind)) < max(3, len(cells) / 2):
+        return text
+    told = zip(behind, cells, strict=True)
+    named = (f"{'loss' if pair[2] == 'avg' else pair[2]} {pair[1]}" if pair else cell for pair, cell in told)
+    return re.sub(r"^(\d+):", r"step \1,", ", ".join(named))
 
 
 def parse_row(row: Mapping[str, Any]) -> Point:
@@ -393,7 +344,7 @@ def _prose(text: str, record: bool) -> Point:
     bar = _BAR.search(text) if "%|" in text else None
     if bar and (_OTHER_BAR.match(text) or _BYTES.search(text, bar.end())):
         return point
-    end, split, only_eval = 0, "", False
+    end, split, only_eval, told = 0, "", False, ""
     if leading := _LEADING_STEP.match(text):
         point["step"] = int(leading[1] or leading[2])
         text = _LEARN.sub(r"\1 loss", text) if "learn: " in text else text
@@ -406,31 +357,25 @@ def _prose(text: str, record: bool) -> Point:
         if labels := _LABEL.findall(gap):
             split = _LABELS[labels[-1].lower()]
             only_eval = only_eval or (split != "train" and not point["metrics"])
-        gap = gap.rstrip().removesuffix("tensor(").rstrip("[(# ")
+        gap, told = _words_before(gap, told if end else ""), gap
         end = match.end()
-        gap = gap[gap.rfind("(") + 1 :] if gap.rfind("(") > gap.rfind(")") else gap  # "9 steps/s (collection: 5.7s"
         name = " ".join(_CUT.split(gap.rstrip(":= "))[-1].split(" ")[-5:]).strip(" [(")
+        name = "" if _A_VALUE.fullmatch(name) else name
         if record and not (bar or _KERAS.match(text)):
             name = _beside(point, name, match, split)
         if name and not (bar and match.start(1) == bar.start(1)):  # "Steps: 41%|" is no step
             value = _float(match[1]) * _SCALE.get((match[4] or "").upper(), 1.0)
             # beside a whole number stands what is counted
             tied = record and not match[1].isdigit() and name.count(" ") <= 1 and name.lower() not in _NO_NAMES
+            tied = tied or gap.endswith((":", "="))
             before, point["metrics"] = point["metrics"], {}
-            _take(
-                point,
-                name,
-                tied or gap.endswith((":", "=")),
-                value,
-                match[2] or "",
-                match[3] or (match[4] or "").upper(),
-            )
+            _take(point, name, tied, value, match[2] or "", match[3] or (match[4] or "").upper())
             named = {_of_split(new, name, before, split, only_eval): new for new in point["metrics"]}
             point["metrics"] = {new: point["metrics"][old] for new, old in named.items()} | before
     if bar or not point["metrics"]:
         point.pop("counters", None)
     _take_progress(point, text, bar, only_eval)
-    _resolve_time(point)
+    _resolve_time(point, record and len(_A_WORD.findall(text)) <= 2)
     if _PAST.search(text) or _RAISED.search(text):
         return {"metrics": point["metrics"]}
     if only_eval and not any(name in LOG_WORDS for name in point["metrics"]):  # its speed is not the training's
@@ -439,13 +384,22 @@ def _prose(text: str, record: bool) -> Point:
     return point
 
 
+def _words_before(gap: str, before: str) -> str:
+    """What may name the number behind them; `before`: what stands before the number before."""
+    gap = gap.rstrip().rstrip("[(# \"'")
+    if gap.strip() in (":", "is"):  # "avg loss over last 50: 2.31", "score at iteration 300 is 2.31"
+        return _OVER.split(before)[0] + gap
+    gap = gap[unit.end() :] if before and (unit := _BEHIND.match(gap)) else gap
+    return gap[gap.rfind("(") + 1 :] if gap.rfind("(") > gap.rfind(")") else gap  # "9 steps/s (collection: 5.7s"
+
+
 def _of_split(key: str, name: str, before: dict[str, float], split: str, only_eval: bool) -> str:
     """The metric with the split that the line named before it."""
     if name.lower() in _SHORT_SPLITS:  # "acc train 0.9 val 0.8"
         of, metric = split_and_rest(next(iter(before), ""))
         return f"{split_and_rest(key)[0]}_{metric}" if of else key
     # "val loss 0.6 acc 0.7": the accuracy is the validation's, too, but never the learning rate
-    other = (known(key) or only_eval) and not any(word in _LABELS for word in key.split("_"))
+    other = (known(key) or only_eval or key in before) and not any(word in _LABELS for word in key.split("_"))
     return _with_split(key, split) if other and (role(key) or ("",))[0] != "lr" else key
 
 
@@ -469,7 +423,8 @@ def _take(point: Point, name: str, assigned: bool, value: float, total: str, uni
         key = "test" if of == "test" else f"{of}_loss"
     key = _SECONDS_IN_NAME.sub("", key) if key.endswith("s") else key.removeprefix("training_")
     per = _TIME_NAME.fullmatch(name.lower())  # "ms/batch 12.3" counts no batches
-    if not per and _take_counter(point, key, before, value, total, unit):
+    timed = _ITS if per else _timed(f"{before}_{key}" if before == "epoch" else key)
+    if not timed and _take_counter(point, key, before, value, total, unit):
         return
     if key in _TOTAL or key in _TOTAL_EPOCHS:
         if 1 <= value < math.inf:  # max_steps = -1 means "not set" to HF
@@ -478,15 +433,25 @@ def _take(point: Point, name: str, assigned: bool, value: float, total: str, uni
         point.setdefault("time", value)
     elif _take_rate(point, name, key, value):
         return
-    elif per or (key in _TIMES and before != "remaining" and (unit or key != "total")):
+    elif timed or (key in _TIMES and before != "remaining" and (unit or key != "total")):
         if 0 < value < math.inf:
             milliseconds = "ms" in (unit, per[1] if per else "") or "(ms)" in name or "ms" in key.split("_")
-            point["seconds"] = value / 1000 if milliseconds else value
+            seconds = value / 1000 if milliseconds else value
+            point.setdefault(timed or "seconds", 1 / seconds if timed == _ITS else seconds)
             point["since_start"] = key in _SINCE_START
     elif not unit.isupper() and _is_metric(key, name, assigned):  # 2345M is of memory
-        if key.endswith("elbo") and value < 0:  # a bound that rises is a loss that falls
-            key, value = f"{key.removesuffix('elbo')}loss", -value
+        if key.endswith("elbo") and (value < 0 or "-elbo" in name.lower()):  # a bound that rises is a loss that falls
+            key, value = f"{key.removesuffix('elbo')}loss", abs(value)
         point["metrics"].setdefault(key, value)
+
+
+def _timed(key: str) -> str:
+    """What a time of that name is of: one step, one epoch, or nothing that the name tells."""
+    words = set(key.split("_"))
+    of_one = key.rpartition("_")[2] in _TIME_WORDS or bool(words & _OF_ONE)
+    if not (words <= _TIMED_WORDS and of_one and words & {*_TIME_WORDS, "s"}):
+        return ""
+    return _ITS if words & _STEP_WORDS else "epoch_time" if "epoch" in words else ""
 
 
 def _take_counter(point: Point, key: str, before: str, value: float, total: str, unit: str) -> bool:
@@ -518,14 +483,17 @@ def _is_loss_like(key: str) -> bool:
     return any(word in LOG_WORDS for word in key.split("_"))
 
 
-def _resolve_time(point: Point) -> None:
-    """'time 1.2s' is the time of a step when the line counts steps, of an epoch when it counts only epochs."""
+def _resolve_time(point: Point, alone: bool = False) -> None:
+    """'time 1.2s' is the time of a step when the line counts steps, of an epoch when it counts only epochs.
+
+    `alone`: the line says nothing else, and stands for what the lines before it counted.
+    """
     seconds, samples = point.pop("seconds", None), point["metrics"].get(_SAMPLES)
     if seconds and ("batch" in point or "step" in point):
         point.setdefault(_ITS, 1 / seconds)
     elif seconds and "epoch" in point:
         point["epoch_time"] = seconds
-    elif seconds and "counters" in point:
+    elif seconds and ("counters" in point or (alone and not point["metrics"])):
         point["lap"] = seconds
     if point.pop("since_start", False) and samples and "step" in point:
         del point["metrics"][_SAMPLES]  # stable-baselines3's fps is the mean since the start, which hides a change
@@ -534,10 +502,15 @@ def _resolve_time(point: Point) -> None:
 def _take_rate(point: Point, name: str, key: str, value: float) -> bool:
     lower = _HUMP.sub("_", name).lower()
     rate = _RATE_NAME.fullmatch(lower)
-    kind = (_UNIT_OF_RATE.get(rate[1]) if rate else None) or _RATES.get(key.rpartition("_")[2])
+    kind = (_kind_of_rate(rate[1]) if rate else None) or _RATES.get(key.rpartition("_")[2])
     if kind and "eval" not in lower and value > 0:  # an evaluation's speed is not the training's
         (point["metrics"] if kind == _SAMPLES else point).setdefault(kind, value)
     return bool(kind)
+
+
+def _kind_of_rate(unit: str) -> str | None:
+    """What nobody knows, per second, are samples; an empty unit, too."""
+    return _UNIT_OF_RATE.get(unit, None if _NO_WORK.fullmatch(unit) else _SAMPLES)
 
 
 def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval: bool) -> None:
@@ -552,7 +525,8 @@ def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval
         point["elapsed"] = _seconds(bar[6])
     elif pair := _TWO_COUNTS.search(text):  # a GAN's [3/25][100/1583]
         point.setdefault("epoch", int(pair[1]))
-        point |= {"epochs": int(pair[2]), "batch": int(pair[3]), "batches": int(pair[4])}
+        point |= {"epochs": int(pair[2])}
+        point |= {"batch": int(pair[3]), "batches": int(pair[4])} if pair[4] else {"step": int(pair[3])}
     elif keras := _KERAS.match(text):
         point["batch"], point["batches"] = int(keras[1]), int(keras[2])
     elif "/" in text and not only_eval and (count := _COUNT.search(text)):
@@ -560,9 +534,9 @@ def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval
         if epoch is not None:
             point.setdefault("epoch", int(epoch))
         _set_progress(point, *(int(group) for group in counts if group))
-    for amount, scale_word, unit in _PER_SECOND.findall(text) if "/s" in text else ():
-        kind = _UNIT_OF_RATE.get(unit.lower(), None if _NO_WORK.fullmatch(unit) else _SAMPLES)
-        value = _float(amount) * _SCALE.get(scale_word.upper(), 1.0)
+    for amount, scale_word, unit, per in _PER_SECOND.findall(text) if "/" in text else ():
+        kind = _kind_of_rate(unit.lower())
+        value = _float(amount) * _SCALE.get(scale_word.strip().upper(), 1.0) / _SECONDS_OF[per.lower()]
         if kind and value > 0:
             (point["metrics"] if kind == _SAMPLES else point).setdefault(kind, value)
     slow = _SECONDS_PER.search(text) if "s/" in text else None
@@ -576,7 +550,7 @@ def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval
 
 def _take_times(point: Point, text: str) -> None:
     if elapsed := _ELAPSED.search(text):
-        point["elapsed"] = _seconds(elapsed[1])
+        point["elapsed"] = _seconds(elapsed[1] or elapsed[2])
     if eta := _ETA.search(text):
         point.setdefault("epoch_eta" if "batch" in point and "epoch" not in point else "eta", _seconds(eta[1]))
 
@@ -601,7 +575,7 @@ def _key(name: str) -> tuple[str, str]:
     if section in LOG_WORDS and last not in LOG_WORDS and last not in SPLIT_WORDS:  # lr/pg0, loss/box
         return f"{section}_{last}".replace(".", "_").replace("-", "_"), ""
     bare = last if section == "time" else f"{section} {last}".replace("/", " ")
-    words = [word for raw in bare.split() if (word := raw if raw == "#" else _SIGNS.sub("", raw).rstrip(":)"))]
+    words = [word for raw in bare.split() if (word := raw if raw == "#" else _SIGNS.sub("", raw).rstrip(":)+"))]
     while len(words) > 1 and words[-1] in _AFTER:
         words.pop()
     if not words:

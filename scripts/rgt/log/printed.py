@@ -62,10 +62,10 @@ _LEVEL = {
 }  # by first letter; the others stand for themselves
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _STAMP = re.compile(
-    r"(?P<y>\d{4})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T ](?P<t>\d\d:\d\d:\d\d)(?:[.,](?P<f>\d{1,9}))?"
+    r"(?P<y>\d{4})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T ,](?P<t>\d\d:\d\d:\d\d)(?:[.,](?P<f>\d{1,9}))?"
     r"|\b[IWEF](?P<m2>\d{1,2})(?P<d2>[0-3]\d) (?P<t2>\d\d:\d\d:\d\d)(?:\.(?P<f2>\d{1,9}))?"  # glog
     rf"|\b(?P<m3>{'|'.join(_MONTHS)}) +(?P<d3>\d{{1,2}}) (?P<t3>\d\d:\d\d:\d\d)(?: (?P<y3>\d{{4}})\b)?"  # dmesg -T
-    r"|(?:\[|^)(?P<m4>\d\d)[/-](?P<d4>\d\d) (?P<t4>\d\d:\d\d:\d\d)"  # detectron2
+    r"|(?:\[|^)(?P<m4>\d\d)[/-](?P<d4>\d\d)(?:/\d\d)? (?P<t4>\d\d:\d\d:\d\d)"  # detectron2
     r"|^(?P<m5>\d\d)/(?P<d5>\d\d)/(?P<y5>\d{4}) (?P<t5>\d\d:\d\d:\d\d)"  # transformers' examples
 )
 _CLOCK_WITHIN = 80  # characters from the left

@@ -20,7 +20,7 @@ from rgt.log.line import LONGEST, plain
 from rgt.metrics.table import is_curve
 
 _COLUMNS = 64
-_SIDES = str.maketrans("│┃║", "|||")
+_SIDES = str.maketrans("│┃║：＝", "|||:=")
 _WITH_NUMBER = re.compile(r"[A-Za-z].*[ :=][-+]?[\d.]+(?:e[-+]?\d+)?", re.I)  # "loss 2.3" is no name of a column
 _RULE = re.compile(r"[\s|+=─━┃│:-]*")
 _BAR = re.compile(r":?\s+\d{1,3}%\|.*|:\s*$")  # ultralytics draws a bar behind the row

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rgt.log.history import MARKS, History, Problem
+from rgt.log.fate import MARKS, Problem
+from rgt.log.history import History
 from rgt.log.line import Point, parse_line, parse_row
 
 TAIL = 256 * 1024

@@ -56,7 +56,7 @@ _TABLE = {
         epe; hausdorff; hd95; chamfer; mpjpe; ade; fde""",
     # a density may have a negative one
     Metric("", "down", perfect=0.0): """
-        loss: losses, 损失, 损失值; ce: cross entropy, ce loss; nll; bpb: bits per byte; bpc; bits per token""",
+        loss: losses, 损失, 损失值; ce: cross entropy, ce loss, xent; nll; bpb: bits per byte; bpc; bits per token""",
     Metric("", "up"): """
         reward; return; elo; vmaf; cider; spice; comet; clipscore: clip score; is: inception score
         loglikelihood: log likelihood""",

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rgt.job import queue as gate
-from rgt.log.history import SENTENCES, History
+from rgt.log.fate import SENTENCES
+from rgt.log.history import History
 from rgt.metrics.table import role
 from rgt.report import SEVERITIES, Finding, Report, plural
 from rgt.run.discovery import Run

@@ -320,7 +320,8 @@ def no_score(run: Curves) -> Iterator[Finding]:
     message = ""
     if len(scores) >= 2 * _ENOUGH and not any(scores):
         message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
-    elif (goal := rewards or ([] if run.loss else scores)) and _never_gains(goal):
+    # a score without a name may be a loss
+    elif (goal := rewards or ([] if run.loss or run.name("accuracy") == "score" else scores)) and _never_gains(goal):
         name = run.name("reward" if rewards else "accuracy")
         message = f"{name} does not rise: {_middle(goal[:_ENOUGH]):.4g} at first, {_middle(goal[-_ENOUGH:]):.4g} now"
     if message:

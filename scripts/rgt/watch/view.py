@@ -19,8 +19,9 @@ from statistics import median
 from typing import Any
 
 from rgt import bundle, units
-from rgt.log.history import SENTENCES, History, Points, Problem, problem_in
-from rgt.log.line import plain, says_ended
+from rgt.log.fate import SENTENCES, Problem, problem_in, says_ended
+from rgt.log.history import History, Points
+from rgt.log.line import plain
 from rgt.metrics.table import is_evaluation, known, role
 from rgt.report import Finding
 from rgt.run import record
@@ -29,6 +30,7 @@ _TABLE = "metrics.jsonl"
 _PLAYERS = re.compile(r"(?:^|_)(?:d|g|gen|disc|critic|actor|policy|generator|discriminator|adv)(?:_|$)")
 RATES = ("tokens_per_s", "samples_per_s", "it_per_s", "epochs_per_s")
 _LOSS_LIKE = re.compile(r"total|ent|nll|nce|energy|obj|cost|likelihood|divergence|bce|bpr")
+_TOTAL = re.compile(r"(?:train_|total_|avg_|mean_|l_)?(?:tot|total|obj|energy|cost)")  # sure enough if it does not fall
 _CLOSING = re.compile(r"closing signal|sigterm|terminat", re.I)
 _SETTLED = 120.0  # seconds without a line after which the last step of the last epoch is the end
 QUIET = 600.0  # seconds without a line that need no explanation
@@ -104,10 +106,16 @@ class View:
 
         One that is called the total or an entropy comes before those that only behave so.
         """
-        unknown = [(name, points) for name, points in self.curves.items() if name not in RATES and not role(name)]
+        unknown = [
+            (name, points)
+            for name, points in self.curves.items()
+            if name not in RATES and (not role(name) or name == "score")
+        ]
         unknown = [(name, points) for name, points in unknown if not is_evaluation(name) and not known(name)]
         unknown.sort(key=lambda row: not _LOSS_LIKE.search(row[0]))
-        return next(((name, points) for name, points in unknown if _comes_down([y for _, y in points])), None)
+        fell = (row for row in unknown if _comes_down([y for _, y in row[1]]))
+        total = (row for row in unknown if _TOTAL.fullmatch(row[0]) and not all(y.is_integer() for _, y in row[1]))
+        return next(fell, next(total, None))
 
     def points(self, role: str) -> Points:
         return self.chosen.get(role, ("", []))[1]
@@ -203,7 +211,7 @@ class View:
     def adversarial(self) -> bool:
         """A policy or a pair of networks: its losses need not fall."""
         names = {name for log in self.logs.values() for name in log.series}
-        players = {name for name in names if _PLAYERS.search(name)}
+        players = {name for name in names if _PLAYERS.search(name) and not is_evaluation(name)}
         return "reward" in self.chosen or len(players) >= 2
 
     # -- clocks
@@ -310,7 +318,9 @@ def restart_loop(view: View) -> Iterator[Finding]:
     rows = rows[-_LOOP:]
     at, to = [row["at"] for row in rows], [row["to"] for row in rows]
     scratch = max(to) - starts[0] <= max(1.0, 0.1 * (max(at) - starts[0]))
-    stuck = count >= (_LOOP - 1 if scratch else _LOOP)
+    # twice from one checkpoint, and not yet past where it ended before
+    once_more = len(told) > 1 and len(set(to)) == 1 and log.place <= max(at)
+    stuck = count >= (_LOOP - 1 if scratch or once_more else _LOOP)
     # two counters of one run go forward together
     stuck = stuck and not all(before < after for before, after in pairwise(to))
     same_end, same_start = max(at) - min(at) <= 0.1 * max(at) + 1, max(to) - min(to) <= 0.01 * max(to)
