@@ -14,6 +14,7 @@ from rgt.reconcile.alignment import REASON
 from rgt.reconcile.passages import Block, Passage, Table, read_document, text_of
 from rgt.reconcile.places import Outcome
 from rgt.reconcile.sentences import sentence_outcomes
+from rgt.reconcile.sheet import Asked, Sheet, ask
 from rgt.reconcile.table_cells import table_outcomes
 from rgt.reconcile.vocabulary import Vocabulary
 
@@ -33,26 +34,38 @@ class Examined:
     counts: Counter[str] = field(default_factory=Counter)  # by kind; certain and likely drifts apart
     kept: list[Outcome] = field(default_factory=list)  # what is reported, or everything when asked for
     unreadable: str = ""
+    asked: Asked | None = None  # for the sheet, where there is one
 
 
-def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
+@dataclass
+class Task:
+    """What is wanted of each document."""
+
+    everything: bool = False  # also what matches
+    sheet: Sheet | None = None
+
+
+def examine(path: Path, vocabulary: Vocabulary, task: Task) -> Examined:
     """The numbers of one document, or the sentence why it could not be read."""
     examined = Examined()
     try:
         blocks = list(read_document(path))
         vocabulary = vocabulary.extended(document_aliases(blocks, vocabulary))
         ours = own_method(blocks, vocabulary)
-        outcomes: list[Outcome] = []
+        judged: list[tuple[Block, list[Outcome]]] = []
         for block in blocks:
             read = table_outcomes if isinstance(block, Table) else sentence_outcomes
             found = list(read(block, vocabulary, ours))  # type: ignore[arg-type]
             doubt_reading(found)
-            outcomes += found
+            judged.append((block, found))
+        outcomes = [outcome for _, found in judged for outcome in found]
         doubt_names(outcomes)
+        if task.sheet:
+            examined.asked = ask(task.sheet.name(path), judged, task.sheet.rows, vocabulary)
         for outcome in outcomes:
             kind = outcome.kind
             examined.counts[kind if kind != "drift" or outcome.sure != "likely" else "likely"] += 1
-            if kind not in ("match", "derived") or everything:
+            if kind not in ("match", "derived", "other") or task.everything:
                 outcome.place.weigh = None  # it holds the vocabulary, and this goes to another process
                 examined.kept.append(outcome)
     except RgtError as error:

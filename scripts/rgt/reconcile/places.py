@@ -44,12 +44,13 @@ class Place:
 @dataclass
 class Outcome:
     place: Place
-    kind: str  # match, drift, derived, cited, unexplained
+    kind: str  # match, drift, derived, cited, unexplained, other
     facts: list[Fact] = field(default_factory=list)
     expected: float | None = None
     sure: str = ""  # certain, likely, anchored
     why: str = ""
     equals: list[Fact] = field(default_factory=list)  # other facts that it states exactly
+    settled: bool = False  # by what stands beside it, whatever its words leave open
 
 
 def comparable(a: Fact, b: Fact) -> bool:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from rgt.reconcile.aliases import NAME, NO_OWNER
 from rgt.reconcile.facts import UNITS
 from rgt.reconcile.judgement import judged
-from rgt.reconcile.numerals import Numeral, find_numerals
+from rgt.reconcile.numerals import IDLE, Numeral, find_numerals
 from rgt.reconcile.orphans import second_look
 from rgt.reconcile.passages import Passage
 from rgt.reconcile.places import Outcome, Place, Terms
@@ -136,7 +136,10 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Ou
     taken: set[int] = set()
     for anchor in anchors:
         yield anchored(bare, anchor, line, context.where, vocabulary, taken)
-    left = [numeral for numeral in numerals if numeral.start not in taken]
+    left = [numeral for numeral in numerals if numeral.start not in taken and numeral.role not in IDLE]
+    for idle in (numeral for numeral in numerals if numeral.start not in taken and numeral.role in IDLE):
+        at = line + bare.count("\n", 0, idle.start)
+        yield Outcome(Place(idle, bare[idle.start : idle.end].strip(), at, context.where, bare, {}, {}, {}), "other")
     if left:
         outcomes = judged(list(_places(bare, line, left, hits, context)), vocabulary)
         second_look([outcomes], vocabulary)
@@ -149,7 +152,8 @@ def anchored(
     bare: str, anchor: re.Match[str], line: int, where: str, vocabulary: Vocabulary, taken: set[int]
 ) -> Outcome:
     """An anchor speaks of the number before it, or, at the start of a sentence, of the one behind it."""
-    free = [n for n in find_numerals(bare, vocabulary.units, in_cell=True) if n.start not in taken and n.role != "runs"]
+    free = [n for n in find_numerals(bare, vocabulary.units, in_cell=True) if n.start not in taken]
+    free = [n for n in free if n.role not in ("runs", *IDLE)]
     before = [numeral for numeral in free if numeral.end <= anchor.start()]
     numeral = before[-1] if before else next((n for n in free if n.start >= anchor.end()), None)
     at = line + bare.count("\n", 0, numeral.start if numeral else anchor.start())

@@ -15,7 +15,7 @@ from rgt.reconcile.alignment import align
 from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, kind_of, known_words
 from rgt.reconcile.formulas import check_formulas
 from rgt.reconcile.judgement import judged
-from rgt.reconcile.numerals import find_numerals, has_digit
+from rgt.reconcile.numerals import IDLE, find_numerals, has_digit
 from rgt.reconcile.orphans import second_look
 from rgt.reconcile.passages import Cell, Table
 from rgt.reconcile.places import Outcome, Place, Terms
@@ -216,7 +216,7 @@ def _unit_of(text: str) -> str:
 
 def _row_label(row: list[Cell], columns: list[_Label], around: Surroundings, group: Terms) -> _Label:
     cells = [cell for cell in row if cell.text and not _is_number(cell.text)]
-    text = " | ".join(dict.fromkeys(cell.text for cell in cells))
+    text = " | ".join(dict.fromkeys(cell.text for cell in cells or row[:1]))
     label = _label(text, around, "")
     if around.ours and not label.terms and key_words(_bare(text)) in _ITSELF:
         label.terms, label.stranger = {around.ours[0]: frozenset([around.ours[1]])}, ""
@@ -242,7 +242,7 @@ def _row_label(row: list[Cell], columns: list[_Label], around: Surroundings, gro
 
 
 def _cell(cell: Cell, row: _Label, column: _Label, around: Surroundings) -> Place | None:
-    found = find_numerals(cell.text, around.vocabulary.units, in_cell=True)
+    found = [n for n in find_numerals(cell.text, around.vocabulary.units, in_cell=True) if n.role not in IDLE]
     if not found or (_SETTING_HEAD.fullmatch(column.text) and not column.terms):
         return None
     numeral = found[0]
