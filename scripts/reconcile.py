@@ -203,8 +203,8 @@ def _row(path: Path, outcome: Outcome) -> dict[str, Any]:
         "outcome": outcome.kind,
     }
     row |= {"values": [fact.id for fact in outcome.facts[:8]], "sure": outcome.sure, "expected": outcome.expected}
-    names = [term for terms in place.own.values() for term in terms]
-    return row | {"why": outcome.why or "by " + ", ".join(names or place.around.values() or ["its digits alone"])}
+    names = [term for terms in (place.own or place.around).values() for term in terms]
+    return row | {"why": outcome.why or "by " + ", ".join(names or ["its digits alone"])}
 
 
 # -- several processes

@@ -94,9 +94,8 @@ class _Grid:
     def _contradicted(self, cell: _Cell, facts: int) -> bool:
         """Do its words name another value, or does another cell of its row or column state the same one?"""
         place = cell.outcome.place
-        own = {axis: terms for axis, terms in place.own.items() if axis not in place.inferred}
         across = (one for axis in (0, 1) for one in self.lines[axis][cell.line(axis)] if one is not cell)
-        return not facts & self.vocabulary.fitting(own) or any(one.facts == facts for one in across)
+        return not facts & self.vocabulary.fitting(place.own) or any(one.facts == facts for one in across)
 
     def settled(self, cell: _Cell) -> bool:
         """Most cells of a large table."""
@@ -193,5 +192,4 @@ def _missed(cell: _Cell, fact: Fact, vocabulary: Vocabulary) -> None:
 
 def _named(fact: Fact, one: Outcome, vocabulary: Vocabulary) -> bool:
     """Do its row and column say in words that it is this one?"""
-    said = one.place.own.keys() - one.place.inferred
-    return all(axis in said for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
+    return all(axis in one.place.own for axis in fact.terms if len(vocabulary.axes[axis]) > 1)

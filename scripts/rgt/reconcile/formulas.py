@@ -143,7 +143,7 @@ def _means(line: _Line, others: dict[int, dict[int, Outcome]], alike: bool) -> d
 
 
 def _given(one: Outcome | None) -> bool:
-    return one is not None and one.kind == "match" and one.place.numeral.role in _PLAIN
+    return one is not None and one.settled and one.place.numeral.role in _PLAIN
 
 
 def _computed(

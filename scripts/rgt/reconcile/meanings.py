@@ -124,9 +124,7 @@ def _gather(node: ast.expr, found: Meaning, candidates: list[str], vocabulary: V
         if node.func.id not in (*_FUNCTIONS, "spread", "n"):
             raise Malformed(f"{node.func.id} is no function here; there are {', '.join(_FUNCTIONS)}, spread, n")
         inner = node.args
-    elif not (
-        isinstance(node, ast.Constant) and type(node.value) in (int, float) and -_LARGEST < node.value < _LARGEST
-    ):
+    elif not (isinstance(node, ast.Constant) and _is_plain(node.value)):
         raise Malformed(f"{ast.unparse(node)[:60]!r} is not allowed in an expression")
     for one in inner:
         _gather(one, found, candidates, vocabulary, depth + 1)
@@ -138,6 +136,10 @@ def _gather(node: ast.expr, found: Meaning, candidates: list[str], vocabulary: V
 
 def _plain(value: object) -> bool:
     return type(value) in (int, float) and -_LARGEST < value < _LARGEST  # type: ignore[operator]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
 
 
 def _leaf(node: ast.Name | ast.Constant, candidates: list[str], vocabulary: Vocabulary) -> Fact:

@@ -26,7 +26,7 @@ from typing import Any
 from rgt import files, schema
 from rgt.reconcile import meanings
 from rgt.reconcile.facts import Fact
-from rgt.reconcile.judgement import wider
+from rgt.reconcile.judgement import meant
 from rgt.reconcile.meanings import Malformed, Meaning
 from rgt.reconcile.numerals import find_numerals
 from rgt.reconcile.passages import Block, Passage, Table
@@ -39,6 +39,11 @@ _CANDIDATES, _COMPUTED = 8, 3  # per row: all, and of these the expressions
 _OPERANDS = 6  # values of a sentence that are tried against each other
 _SIZE = 0.35  # powers of ten: 44 is as far from 20 and 100, and 4.4 as likely as 44
 _TEXT, _LABEL = 360, 100  # characters that are quoted
+# with another name, which may stand for the one that is not named
+_COMPARES = re.compile(
+    r"\b(?:than|over|against|versus|vs|compared|relative|beats?|outperform\w*|ahead|behind)\b|[比较优倍]|超过|高于|低于",
+    re.I,
+)
 BY_SHEET = "certain, by the sheet"
 _CHANGES = ("{0} - {1}", "({0} - {1}) / {1}", "{0} / {1}", "mean({0}, {1})")
 
@@ -168,7 +173,13 @@ def _open(one: Outcome, vocabulary: Vocabulary) -> bool:
     numeral = place.numeral
     if one.kind == "other":
         return numeral.role == "thing" and numeral.digits > 1
-    if not place.cell and numeral.digits < 2 and numeral.ulp >= 1 and not (place.named or numeral.percent):
+    if (
+        not place.cell
+        and numeral.role != "runs"
+        and numeral.digits < 2
+        and numeral.ulp >= 1
+        and not (place.named or numeral.percent)
+    ):
         return False  # page 2, 6 people: nothing of the file is spoken of
     if one.kind == "drift":
         return one.sure == "likely"
@@ -180,12 +191,14 @@ def _open(one: Outcome, vocabulary: Vocabulary) -> bool:
         fact.spread is not None and agrees(fact, numeral, place.unit) for fact in one.facts
     ):
         return True  # another kind of spread, or a wrong one
-    return not (one.settled or numeral.role in ("runs", "spread") or _named(place, vocabulary))
+    if numeral.role == "runs":
+        return len(vocabulary.counts) > 1
+    return not (one.settled or numeral.role == "spread" or _named(place, vocabulary))
 
 
 def _named(place: Place, vocabulary: Vocabulary) -> bool:
     """Do its own words leave one value alone, and is it the number's?"""
-    if not place.cell and (place.unclear or place.numeral.digits < 3):
+    if not place.cell and (place.unclear or place.numeral.digits < 3 or _COMPARES.search(place.text)):
         return False
     equal = 0
     for fact in matches(vocabulary, place.numeral, place.unit):
@@ -203,8 +216,9 @@ def _candidates(one: Outcome, block: list[Outcome], vocabulary: Vocabulary) -> I
     if place.numeral.role in ("change", "ratio") or one.kind == "derived":
         computed = list(_expressions(one, [*one.facts, *near], vocabulary))
     exact = matches(vocabulary, place.numeral, place.unit)
-    sets = (wider(place, vocabulary), vocabulary.fitting(place.own), vocabulary.fitting(place.named))
-    likely = [fact for left in sets for fact in _by_size(vocabulary.members(left), place)]
+    sets = [meant(place, vocabulary)]
+    sets += [list(vocabulary.members(vocabulary.fitting(terms))) for terms in (place.own, place.named)]
+    likely = [fact for facts in sets for fact in _by_size(facts, place)]
     facts = [*one.facts, *one.equals, *exact, *(near if place.numeral.role else []), *likely]
     ids = [*computed, *(fact.id for fact in facts)]
     yield from list(dict.fromkeys(ids))[:_CANDIDATES]
