@@ -41,7 +41,7 @@ _SIZE = 0.35  # powers of ten: 44 is as far from 20 and 100, and 4.4 as likely a
 _TEXT, _LABEL = 360, 100  # characters that are quoted
 # with another name, which may stand for the one that is not named
 _COMPARES = re.compile(
-    r"\b(?:than|over|against|versus|vs|compared|relative|beats?|outperform\w*|ahead|behind)\b|[比较优倍]|超过|高于|低于",
+    r"\b(?:than|over (?!\d)|against|versus|vs|compared|relative|beats?|outperform\w*|ahead|behind)\b|[比较优倍]|超过|高于|低于",
     re.I,
 )
 BY_SHEET = "certain, by the sheet"
@@ -191,19 +191,25 @@ def _open(one: Outcome, vocabulary: Vocabulary) -> bool:
         fact.spread is not None and agrees(fact, numeral, place.unit) for fact in one.facts
     ):
         return True  # another kind of spread, or a wrong one
-    if numeral.role == "runs":
-        return len(vocabulary.counts) > 1
     return not (one.settled or numeral.role == "spread" or _named(place, vocabulary))
 
 
 def _named(place: Place, vocabulary: Vocabulary) -> bool:
     """Do its own words leave one value alone, and is it the number's?"""
-    if not place.cell and (place.unclear or place.numeral.digits < 3 or _COMPARES.search(place.text)):
+    numeral = place.numeral
+    if not place.cell and (place.unclear or _COMPARES.search(place.text)):
+        return False
+    ways = [vocabulary.fitting(place.own), vocabulary.plausible(place.own)]
+    ways += [vocabulary.plausible({**place.around, **place.own})] if place.cell else []
+    if numeral.role == "runs":
+        counts = [vocabulary.counts, *({fact.n for fact in vocabulary.members(left)} for left in ways)]
+        return {numeral.value} in counts
+    if not place.cell and numeral.digits < 3 and numeral.spread is None:
         return False
     equal = 0
-    for fact in matches(vocabulary, place.numeral, place.unit):
+    for fact in matches(vocabulary, numeral, place.unit):
         equal |= fact.bit
-    return any(left and not left & ~equal for left in (vocabulary.fitting(place.own), vocabulary.plausible(place.own)))
+    return any(left and not left & ~equal for left in ways)
 
 
 def _candidates(one: Outcome, block: list[Outcome], vocabulary: Vocabulary) -> Iterator[str]:

@@ -170,7 +170,7 @@ def _unit_of(text: str) -> str:
 
 
 def _row_label(row: list[Cell], columns: list[_Label], vocabulary: Vocabulary, group: Terms) -> _Label:
-    cells = [cell for cell in row if cell.text and not _is_number(cell.text)]
+    cells = [cell for cell in row if any(map(str.isalnum, cell.text)) and not _is_number(cell.text)]
     label = _label(" | ".join(dict.fromkeys(cell.text for cell in cells or row[:1])), vocabulary, "")
     label.terms = {**group, **label.terms}
     settings = [column for column in columns[: len(row)] if _SETTING_HEAD.fullmatch(column.text) and not column.terms]
