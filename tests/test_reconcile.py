@@ -358,12 +358,10 @@ FooNet,CIFAR-10,accuracy,0.914,0.003
 FooNet,SVHN,accuracy,0.961,0.002
 ResNet-50,CIFAR-10,accuracy,0.892,0.004
 """
-WIDE_CSV = "model,cifar10_acc,cifar10_acc_std,svhn_acc\nFooNet,0.914,0.003,0.961\nResNet-50,0.892,0.004,0.944\n"
 TRUTHS = {
     "results.json": json.dumps(RESULTS),
     "results.yaml": "FooNet:\n  cifar10: {acc: 0.914}\n  svhn: {acc: 0.961}\nresnet_50:\n  cifar10: {acc: 0.892}\n",
     "long.csv": FLAT_CSV,
-    "wide.csv": WIDE_CSV,
     "flat.json": json.dumps({"FooNet/cifar10/acc": 91.4, "FooNet/svhn/acc": 96.1, "resnet_50/cifar10/acc": 89.2}),
     "columns.json": json.dumps(
         {"datasets": ["CIFAR-10", "SVHN"], "acc": {"FooNet": {"mean": [0.914, 0.961], "std": [0.003, 0.002]}}}

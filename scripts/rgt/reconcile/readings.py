@@ -54,7 +54,7 @@ def scales(fact: Fact, numeral: Numeral, unit: str = "") -> tuple[float, ...]:
         return (1.0, 100.0) if size <= 1.5 else (1.0, 0.01)
     if own_kind == "count" and not kind:
         return (1.0, own_factor)
-    if not kind and not own_kind and size <= 100 and fact.direction != "down":
+    if not kind and not own_kind and size <= 100 and not fact.lower:
         return (1.0, 100.0) if size <= 1 else (1.0, 0.01)  # people multiply scores by 100 without a sign
     return (1.0,)
 

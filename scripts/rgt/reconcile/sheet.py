@@ -41,7 +41,8 @@ _SIZE = 0.35  # powers of ten: 44 is as far from 20 and 100, and 4.4 as likely a
 _TEXT, _LABEL = 360, 100  # characters that are quoted
 # with another name, which may stand for the one that is not named
 _COMPARES = re.compile(
-    r"\b(?:than|over (?!\d)|against|versus|vs|compared|relative|beats?|outperform\w*|ahead|behind)\b|[比较优倍]|超过|高于|低于",
+    r"\b(?:than|over (?!\d)|against|versus|vs|compared|relative|beats?|outperform\w*|ahead|behind)\b"
+    r"|[比较优倍]|超过|高于|低于",
     re.I,
 )
 BY_SHEET = "certain, by the sheet"

@@ -36,7 +36,6 @@ _SAME = {
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
 # metrics no fact has: words of every day among them say nothing
 _PLAIN_WORDS = known_words("texts", "plain_metrics")
-_QUALIFIERS = frozenset("baseline ours our model method full proposed the network dataset corpus benchmark set".split())
 _NO_SPLIT = frozenset(["eval", "training", "testing"])  # in prose they are mostly what one does
 _REMEMBERED = 10_000  # texts: labels of rows and columns come again
 _ARTICLES = frozenset(["the", "a", "an", "our", "its"])  # "removing the gate" is "no gate"
@@ -144,7 +143,6 @@ class Vocabulary:
             for spelling in self._ways(axis, term):
                 add(spelling, axis, term)
         self._shorter_metrics(add)
-        self._shorter_names(add)
         others = [
             (name, "metric", canonical(name))
             for name in METRIC_GROUPS
@@ -206,20 +204,6 @@ class Vocabulary:
             if len(terms) == 1 and ("metric", piece) not in self.named:
                 for name in METRIC_GROUPS[piece]:
                     add(words(name), "metric", min(terms))
-
-    def _shorter_names(self, add: Add) -> None:
-        """ "ResNet-50" for "resnet50_baseline", "the baseline" too, as long as no other name has these words."""
-        entities = [
-            (axis, term, words(term)) for axis, term in self.named if axis not in ("metric", "split", "statistic")
-        ]
-        for axis, term, own in entities:
-            core = tuple(word for word in own if word not in _QUALIFIERS)
-            pieces = [core, *((word,) for word in own if word in ("baseline", "ours"))]
-            pieces += [core[1:]] if core[:1] == ("no",) and sum(map(len, core[1:])) > 4 else []
-            for piece in pieces:
-                alone = sum(set(piece) <= set(other) for _, _, other in entities) == 1
-                if piece and piece != own and alone and any(len(word) > 2 or word[0] > "\u3000" for word in piece):
-                    add(piece, axis, term)
 
     def _look(self, text: str) -> tuple[Hit, ...]:
         """The names in `text`, left to right; of two that overlap the longer one counts."""
