@@ -730,7 +730,7 @@ def test_a_broken_line_is_a_finding_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_rounding_units_and_bounds_of_what_the_sheet_says(tmp_path: Path) -> None:
-    text = "It takes 0.0447 s, 44.7 in ms.\n\nThis is over 85 points.\n\nIt is 2.6 % up, and twice as slow: 2.00x.\n"
+    text = "It takes 0.0447 s, 44.7 in ms.\n\nThis is over 85 points.\n\nIt is 2.6 % up, and twice as slow: 2.00x. It is 1642 times.\n"
     sheeted(tmp_path, text)
     told: dict[str, str | int] = {
         "n0_0447": "latency_ms/fox",
@@ -738,10 +738,17 @@ def test_rounding_units_and_bounds_of_what_the_sheet_says(tmp_path: Path) -> Non
         "n85": "accuracy/fox/mnli",
         "n2_6 %": "('accuracy/fox/mnli' - 'accuracy/owl/mnli') / 'accuracy/owl/mnli'",
         "n2_00": "'latency_ms/owl' / 'latency_ms/fox'",
+        "n1642": "'accuracy/fox/mnli' / 'refusal/fox'",  # rounded as it is written, one operand is zero
     }
     fill(tmp_path, **told)
     assert sheeted(tmp_path)["findings"] == []
-    for right, wrong in (("0.0447", "0.447"), ("over 85", "over 86"), ("2.6 %", "2.9 %"), ("2.00x", "2.10x")):
+    for right, wrong in (
+        ("0.0447", "0.447"),
+        ("over 85", "over 86"),
+        ("2.6 %", "2.9 %"),
+        ("2.00x", "2.10x"),
+        ("1642", "1700"),
+    ):
         (finding,) = sheeted(tmp_path, text.replace(right, wrong))["findings"]
         assert finding["evidence"] in wrong
 

@@ -13,6 +13,7 @@ computed here, never evaluated as Python.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import math
 import operator
@@ -214,9 +215,11 @@ def misses(found: Meaning, numeral: Numeral, unit: str, text: str) -> Miss | Non
         factors = (100.0,) if percent else (1.0,) if numeral.role == "ratio" else (1.0, 100.0)
     miss = _nearest(found, numeral, [exact * factor for factor in factors], text)
     if miss and not fact:
-        rounded = (computed(found, value_of) for value_of in _roundings(numeral, factors))
-        if any(not _nearest(found, numeral, [value * factor for factor in factors], text) for value in rounded):
-            return None
+        for value_of in _roundings(numeral, factors):
+            with contextlib.suppress(Malformed):  # an operand that is rounded to zero
+                rounded = computed(found, value_of)
+                if not _nearest(found, numeral, [rounded * factor for factor in factors], text):
+                    return None
     if fact and not miss and numeral.spread is not None and numeral.role == "":
         agree = (spread_agrees(fact, numeral, factor, other=True) for factor in factors)
         return None if any(agree) else Miss((fact.spread or 0.0) * factors[0], "the spread differs")

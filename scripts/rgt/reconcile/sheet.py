@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -46,7 +46,13 @@ _COMPARES = re.compile(
     re.I,
 )
 BY_SHEET = "certain, by the sheet"
-_CHANGES = ("{0} - {1}", "({0} - {1}) / {1}", "{0} / {1}", "mean({0}, {1})")
+_CHANGES: tuple[tuple[str, Callable[[float, float], float]], ...] = (
+    ("{0} - {1}", lambda a, b: a - b),
+    ("({0} - {1}) / {1}", lambda a, b: (a - b) / b),
+    ("{0} / {1}", lambda a, b: a / b),
+    ("mean({0}, {1})", lambda a, b: (a + b) / 2),
+)
+_SCALES, _NEAR = (1.0, 100.0, 0.01), 0.2  # what is farther off is not worth an exact comparison
 
 
 @dataclass
@@ -243,21 +249,23 @@ def _by_size(facts: Iterable[Fact], place: Place) -> list[Fact]:
 
 
 def _expressions(one: Outcome, facts: list[Fact], vocabulary: Vocabulary) -> Iterator[str]:
-    operands = list({fact.id: _quoted(fact.id) for fact in facts}.values())
-    ways = [way.format(*pair) for pair in permutations(operands[:_OPERANDS], 2) for way in _CHANGES]
-    ways += [f"mean({', '.join(operands)})"] if len(operands) > 2 else []
+    """What can be computed from values near a number and gives it."""
+    written = one.place.numeral.value
+    different = list({fact.id: fact for fact in facts}.values())[:_OPERANDS]
+    ways = [
+        way.format(_quoted(a.id), _quoted(b.id))
+        for a, b in permutations(different, 2)
+        for way, compute in _CHANGES
+        if b.value
+        and any(abs(compute(a.value, b.value) * scale - written) <= _NEAR * abs(written) for scale in _SCALES)
+    ]
+    ways += [f"mean({', '.join(_quoted(fact.id) for fact in different)})"] if len(different) > 2 else []
     found = 0
     for way in ways:
         meaning = meanings.meaning(way, [], vocabulary)
-        try:
-            fits = not meanings.misses(meaning, one.place.numeral, one.place.unit, one.place.text)
-        except Malformed:
-            continue
-        if fits:
-            yield way
+        if found < _COMPUTED and not meanings.misses(meaning, one.place.numeral, one.place.unit, one.place.text):
             found += 1
-        if found == _COMPUTED:
-            return
+            yield way
 
 
 def _quoted(name: str) -> str:
