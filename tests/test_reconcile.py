@@ -730,7 +730,8 @@ def test_a_broken_line_is_a_finding_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_rounding_units_and_bounds_of_what_the_sheet_says(tmp_path: Path) -> None:
-    text = "It takes 0.0447 s, 44.7 in ms.\n\nThis is over 85 points.\n\nIt is 2.6 % up, and twice as slow: 2.00x. It is 1642 times.\n"
+    text = "It takes 0.0447 s, 44.7 in ms.\n\nThis is over 85 points.\n\nIt is 2.6 % up, and twice as slow: 2.00x. "
+    text += "It is 1642 times.\n"
     sheeted(tmp_path, text)
     told: dict[str, str | int] = {
         "n0_0447": "latency_ms/fox",
