@@ -13,11 +13,6 @@ Each number is a match, a drift (and which value it should be), derived from val
 else's) or unexplained. The machine alone finds about half of a new author's errors, because what a sentence's number is
 about is a matter of reading. --sheet splits the work: it gets a row for each number that is not settled beyond doubt;
 whoever reads fills `means`; the next call compares, and so does every later one, whatever the number has become.
-`means` is the number of one of the row's `values` (2), a value's id, an expression over ids in quotes or over v1, v2,
-... for the row's first, second value ("v1 - v2", "(v1 - v2) / v2", "mean(v1, v2, v3)", "100 - v1", "spread(v1)",
-"n(v1)"; there are median sum min max abs, too), "cited" (somebody else's) or "other" (a setting, a year, a count).
-Write what the words say: "3 points below B" is "v2 - v1" where v2 is B's value; then a wrong direction is found, too.
-A row is found again by the words around its number; when they change, it is asked anew. Keep the sheet in the project.
 `certain` drifts are meant to be right 99 times in 100; `likely` ones are to be looked at, never to be obeyed.
 PDF needs pypdf; the line is then the page.
 <!-- claim:C1 --> (or \\claim{C1}) behind a number decides without guessing.
@@ -82,7 +77,14 @@ def main(
 ) -> int:
     """Compare the numbers in PATHS (documents, folders; the repository by default) with the values.
 
-    Example: rgt reconcile --values results.json docs/ paper.tex
+    Example: rgt reconcile --values results.json docs/ paper.tex --sheet numbers.jsonl
+
+    The sheet gets a row for each number that is not settled. Fill its `means` by what the words say, then run the same
+    command: the number of one of the row's `values` (2), a value's id, an expression over quoted ids or over v1, v2
+    (the row's first, second value), "cited" (somebody else's) or "other" (a setting, a year, a count). Expressions:
+    "v1 - v2", "(v1 - v2) / v2", "mean(v1, v2, v3)", "100 - v1", "spread(v1)", "n(v1)", median sum min max abs. "3 below
+    B" is "v2 - v1" where v2 is B's, so that a wrong direction is found. A row is found again by the words around its
+    number and asked anew when they change: keep the sheet in the project, and let CI call with --strict.
 
     Exit 1 when a document says another number than the values. Exit 0 is no proof: the last line says how many numbers
     were compared and how many nobody could explain.
