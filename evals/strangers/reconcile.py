@@ -5,7 +5,8 @@
 
 A case is a folder: a truth file (results.json, .yaml or .csv), docs/, and labels.json with
 {"planted": [{"file", "line" or "cell" or "slide", "text": the wrong number as written, "should_be", "kind"}]}.
-A planted error is found when a finding names its file, its line or one next to it, and its number.
+A planted error is found when a finding names its file, its line or one next to it, and its number; it is covered when
+it is found, or when the sheet asks for that number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +41,9 @@ class Score:
     found: Counter[str] = field(default_factory=Counter)
     right: Counter[str] = field(default_factory=Counter)  # findings, by how sure
     wrong: Counter[str] = field(default_factory=Counter)
+    covered: int = 0  # planted: found or asked
+    asked: int = 0  # rows of the sheets
+    documents: int = 0
     clean: int = 0
     flagged: int = 0
     notes: list[str] = field(default_factory=list)
@@ -48,6 +53,8 @@ class Score:
         found, planted = self.found.total(), self.planted.total()
         yield f"precision {_share(right, right + wrong)} · recall {_share(found, planted)}"
         yield f"clean documents flagged {_share(self.flagged, self.clean)}"
+        each = self.asked / (self.documents or 1)
+        yield f"found or asked {_share(self.covered, planted)} · rows asked per document {each:.1f}"
         sure = self.right["certain"]
         yield f"of the certain ones right {_share(sure, sure + self.wrong['certain'])}"
         for kind, count in sorted(self.planted.items()):
@@ -76,20 +83,18 @@ def run(case: Path) -> dict[str, Any]:
     labels = json.loads((case / "labels.json").read_text(encoding="utf-8"))
     truth = case / labels.get("truth", next((name for name in _TRUTHS if (case / name).exists()), "results.json"))
     documents = sorted(path for path in (case / "docs").rglob("*") if path.is_file())
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "reconcile.py"),
-        "--values",
-        str(truth),
-        "--json",
-        *map(str, documents),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        sheet = Path(folder) / "numbers.jsonl"
+        options = ["--values", str(truth), "--sheet", str(sheet), "--json"]
+        command = [sys.executable, str(ROOT / "scripts" / "reconcile.py"), *options, *map(str, documents)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        lines = sheet.read_text(encoding="utf-8").split("\n") if sheet.exists() else []
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         report = {"findings": [], "error": done.stderr.strip()[-300:]}
-    return {"case": case, "labels": labels["planted"], "report": report, "documents": documents}
+    asked = [{**(row := json.loads(line)), "path": row["file"], "evidence": row["number"]} for line in lines if line]
+    return {"case": case, "labels": labels["planted"], "report": report, "documents": documents, "asked": asked}
 
 
 def same_place(label: dict[str, Any], finding: dict[str, Any]) -> bool:
@@ -101,6 +106,10 @@ def same_place(label: dict[str, Any], finding: dict[str, Any]) -> bool:
     return label.get("line") is None or abs(label["line"] - (finding.get("line") or 0)) <= 1
 
 
+def is_about(finding: dict[str, Any], label: dict[str, Any]) -> bool:
+    return same_place(label, finding) and bool(numbers(label["text"]) & numbers(finding["evidence"]))
+
+
 def judge(result: dict[str, Any], score: Score) -> None:
     case, labels, report = result["case"], result["labels"], result["report"]
     findings = [finding for finding in report["findings"] if finding["code"] in ("drift", "unknown-claim")]
@@ -109,14 +118,12 @@ def judge(result: dict[str, Any], score: Score) -> None:
     for other in report["findings"]:
         if other["code"] == "unreadable":
             score.notes.append(f"UNREADABLE {other['path']}: {other['message']}")
+    score.documents += len(result["documents"])
+    score.asked += len(result["asked"])
     hit: set[int] = set()
     for finding in findings:
         sure = "likely" if "[likely]" in finding["message"] else "certain"
-        fits = [
-            at
-            for at, label in enumerate(labels)
-            if same_place(label, finding) and numbers(label["text"]) & numbers(finding["evidence"])
-        ]
+        fits = [at for at, label in enumerate(labels) if is_about(finding, label)]
         (score.right if fits else score.wrong)[sure] += 1
         hit.update(fits)
         if not fits:
@@ -125,6 +132,7 @@ def judge(result: dict[str, Any], score: Score) -> None:
         kind = str(label.get("kind", "?"))
         score.planted[kind] += 1
         score.found[kind] += at in hit
+        score.covered += at in hit or any(is_about(row, label) for row in result["asked"])
         if at not in hit:
             place = next((f"{name} {label[name]}" for name in _PLACES if label.get(name) is not None), "?")
             where = f"{_short(case / 'docs' / label['file'])} {place}"

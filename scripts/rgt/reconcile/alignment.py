@@ -84,11 +84,23 @@ class _Grid:
                 parts.add(part)
         return _Line([one for one in cells if one.facts & facts] if parts else [], parts, facts)
 
-    def settled(self, cell: _Cell) -> bool:
-        """Its words, its row and its column agree: most cells of a large table."""
+    def agreed(self, cell: _Cell) -> bool:
+        """Its words, its row and its column agree."""
         lines = [self.common[axis][cell.line(axis)] for axis in (0, 1)]
-        long = any(len(line.cells) > _LONG for line in lines)
-        return long and cell.outcome.kind == "match" and cell.facts & lines[0].facts & lines[1].facts != 0
+        several = sum(len(line.cells) for line in lines) > _OTHERS + 1
+        facts = cell.facts & lines[0].facts & lines[1].facts
+        return several and cell.outcome.kind == "match" and facts != 0 and not self._contradicted(cell, facts)
+
+    def _contradicted(self, cell: _Cell, facts: int) -> bool:
+        """Do its words name another value, or does another cell of its row or column state the same one?"""
+        place = cell.outcome.place
+        across = (one for axis in (0, 1) for one in self.lines[axis][cell.line(axis)] if one is not cell)
+        return not facts & self.vocabulary.fitting(place.own) or any(one.facts == facts for one in across)
+
+    def settled(self, cell: _Cell) -> bool:
+        """Most cells of a large table."""
+        lines = [self.common[axis][cell.line(axis)] for axis in (0, 1)]
+        return any(len(line.cells) > _LONG for line in lines) and cell.outcome.settled
 
     def meant(self, cell: _Cell) -> int:
         """The facts that its row and its column leave; 0 where these say nothing, or against each other."""
@@ -137,6 +149,8 @@ def align(outcomes: list[Outcome], at: list[tuple[int, int]], vocabulary: Vocabu
     if not _OTHERS < len(cells) <= _LARGE:
         return
     grid = _Grid(cells, vocabulary)
+    for cell in cells:
+        cell.outcome.settled = grid.agreed(cell)
     meant = [(cell, facts) for cell in cells if not grid.settled(cell) and (facts := grid.meant(cell))]
     for cell, facts in meant:
         if facts & cell.equal:
@@ -178,5 +192,4 @@ def _missed(cell: _Cell, fact: Fact, vocabulary: Vocabulary) -> None:
 
 def _named(fact: Fact, one: Outcome, vocabulary: Vocabulary) -> bool:
     """Do its row and column say in words that it is this one?"""
-    said = one.place.own.keys() - one.place.inferred
-    return all(axis in said for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
+    return all(axis in one.place.own for axis in fact.terms if len(vocabulary.axes[axis]) > 1)

@@ -56,9 +56,8 @@ class Fact:
     unit: str = ""
     spread: float | None = None
     n: int | None = None
-    runs: tuple[float, ...] = ()  # of single seeds
     share: bool = False  # some write it as 0..1, some as percent
-    direction: str = ""
+    lower: bool = False  # is better
     bit: int = 0  # its place in sets of facts, which are whole numbers
 
 
@@ -98,13 +97,13 @@ def from_claims(claims: list[Claim]) -> list[Fact]:
         axes = {
             name: key_words(str(claim[name])) for name in ("metric", "method", "dataset", "split") if claim.get(name)
         }
-        metric = names.known(claim["metric"])
         axes["metric"] = canonical(axes["metric"])
         fact = Fact(
             claim["id"], float(claim["value"]), axes, unit_name(str(claim.get("unit", ""))), claim.get("spread")
         )
-        fact.n, fact.share, fact.direction = claim.get("n"), is_share(claim["metric"]), claim.get("direction", "")
-        fact.direction = fact.direction or (metric.direction if metric else "")
+        fact.n, fact.share = claim.get("n"), is_share(claim["metric"])
+        known = names.known(claim["metric"])
+        fact.lower = (claim.get("direction") or (known.direction if known else "")) == "down"
         facts.append(fact)
     return facts
 

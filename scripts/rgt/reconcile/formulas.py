@@ -66,6 +66,9 @@ def _check(line: _Line, others: dict[int, dict[int, Outcome]]) -> None:
             most, best = held, results
     wrong = [along for along, (value, slack, _) in best.items() if not _follows(line, line.cells[along], value, slack)]
     chance = math.prod(_luck(line.cells[along], best[along][1]) for along in best if along not in wrong)
+    if most > 2 and chance <= _RARE:
+        for along in best.keys() - {*wrong}:
+            line.cells[along].settled = True
     if most < (2 if line.told else 3) or chance > _RARE or not wrong or 3 * len(wrong) > most + len(wrong):
         for along, (value, _, how) in best.items():
             one = line.cells[along]
@@ -140,7 +143,7 @@ def _means(line: _Line, others: dict[int, dict[int, Outcome]], alike: bool) -> d
 
 
 def _given(one: Outcome | None) -> bool:
-    return one is not None and one.kind == "match" and one.place.numeral.role in _PLAIN
+    return one is not None and one.settled and one.place.numeral.role in _PLAIN
 
 
 def _computed(

@@ -5,9 +5,8 @@ Example:
     [(91.4, ""), (2.1, "change")]
 
 Roles: "" a plain value; change, ratio (recomputed from two values); spread; runs (a number of seeds); from, range,
-about, bound (weaker ways to state a value). Settings (lr 3e-4), counts of things (3 datasets), dates, versions and the
-digits of
-names (ResNet-50) are left out.
+about, bound (weaker ways to state a value); setting (lr 3e-4) and thing (3 datasets), which state no result as far as
+one can see. Dates, versions and the digits of names (ResNet-50) are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NUMBER = re.compile(
     rf"""(?<![A-Za-z0-9_.\-/\\^])
     (?P<sign>[-+])?(?P<body>{_BODY})
     (?:[eE](?P<exp>[-+]?\d{{1,2}})(?![A-Za-z0-9]))?
-    (?:\s?(?:[x×·*]|\\times|\\cdot)\s?10\s?(?:\^|\*\*)\s?\{{?(?P<power>[-+]?\d{{1,2}})(?!\d)\}}?)?
+    (?:\s?(?:[x×·*\s]|\\times|\\cdot)\s?10\s?(?:\^|\*\*)\s?\{{?(?P<power>[-+]?\d{{1,2}})(?!\d)\}}?)?
     (?P<scale>\s?(?:[kKMB](?![A-Za-z])|[万亿]|million\b|billion\b))?
     (?P<percent>\s?(?:%|percent\b|per\scent\b))?
     """,
@@ -56,7 +55,7 @@ _NOISE = re.compile(
     |\d+(?:\.\d+)?\s?%\s?(?:CI|C\.I\.|confidence|credible|置信)
     |(?:confidence|credible)\s(?:interval|level)\s?(?:of\s)?(?:\[[^\]]*\]|\([^)]*\)|\d+\s?%)?
     |(?:CI|interval)\s?:?\s?[\[(][^\])]*[\])]
-    |(?:19|20)\d\d\b(?!\s?%|[.,]\d)
+    |(?:19|20)\d\d\b(?!\s?%|[.,]\d|\s?(?:ms|s|h|[KMG]B)\b)
     |(?:[AHVTLPB]\d{1,3}[0S]?|RTX\s?\w+|GTX\s?\w+|TPU\S*|GPUs?|MI\d+\w?|\d090)(?:[\s-]GPUs?)?[\s(-]{1,2}(?:with\s|of\s)?\d+\s?Gi?B
     |\d+\s?Gi?B\s(?:of\s)?(?:V?RAM|memory\sper|GPU|HBM|disk|SSD)
     |[\[(]\s?-?\d+(?:\.\d+)?\s?[,;]\s?-?\d+(?:\.\d+)?\s?[\])]
@@ -122,7 +121,10 @@ NUMBER_WORDS = dict(
 NUMBER_WORDS |= dict(zip("两三四五六七八九十", range(2, 11), strict=True))
 _ENGLISH = "|".join(word for word in NUMBER_WORDS if word.isascii())
 _SPELLED = re.compile(rf"(?<![A-Za-z\u4e00-\u9fff-])(?:{_ENGLISH})(?![A-Za-z])|[两三四五六七八九十](?=[个次组])", re.I)
-_ORDER = ("runs", "ratio", "spread", "change", "range", "bound", "about", "from")  # what counts when several are said
+IDLE = ("setting", "thing")  # roles of numbers that are no results
+_OUT_OF = re.compile(r"\s(?:out )?of\b")  # five of the six
+# what counts when several are said
+_ORDER = (*IDLE, "runs", "ratio", "spread", "change", "range", "bound", "about", "from")
 
 
 class Numeral(NamedTuple):
@@ -157,10 +159,10 @@ def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool 
                 end = numeral.end
     if not in_cell:
         for match in _SPELLED.finditer(text):
-            if _N_AFTER.match(text, match.end()):
-                found.append(
-                    Numeral(match.start(), match.end(), float(NUMBER_WORDS[match[0].lower()]), 1.0, role="runs")
-                )
+            role = "runs" if _N_AFTER.match(text, match.end()) else "thing" if _OUT_OF.match(text, match.end()) else ""
+            if role:
+                value = float(NUMBER_WORDS[match[0].lower()])
+                found.append(Numeral(match.start(), match.end(), value, 1.0, role=role, digits=2))
         found.sort()
     return found
 
@@ -184,9 +186,10 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     else:
         bare = not ("." in body or percent_sign or exp or power or scale)
         behind = set() if last else _behind(text, end, bool(percent_sign), word if not unit else "", bare, in_cell)
-        if "setting" in roles or ("no result" in behind and "change" not in roles):
-            return None
-        roles |= behind - {"no result"} | _before(text, start, sign, in_cell)
+        if "change" not in roles or "thing" not in behind:
+            roles |= behind
+        if not roles & {*IDLE}:
+            roles |= _before(text, start, sign, in_cell)
     value, ulp = _read(body, int(exp or 0) + int(power or 0))
     spread = None if last else _spread_behind(text, end, in_cell)
     percent, spread_value, spread_ulp = bool(percent_sign), None, 0.0
@@ -239,13 +242,13 @@ def _behind(text: str, end: int, percent: bool, word: str, bare: bool, in_cell: 
     if _CHANGE_AFTER.match(text, end):
         return {"change"}
     if _GLUED.match(text, end) and word:
-        return {"no result"}
+        return {"thing"}
     if percent and _PART_AFTER.match(text, end):
-        return {"no result"}
+        return {"thing"}
     plural = word.endswith("s") and word not in _LISTS["verb"]
     several = word and (word[0] > "\u3000" or text[end] == "-" or plural)
     if not in_cell and word and (word in _LISTS["thing"] or (bare and several)):
-        return {"no result"}  # a whole number of things: 3 datasets
+        return {"thing"}  # a whole number of things: 3 datasets
     ranged = _RANGE_AFTER.match(text, end) and not re.match(r"\s?%?\s(?:to|and)", text[end : end + 8])
     return {"range"} if ranged else set()
 
@@ -277,7 +280,7 @@ def words_before(text: str, start: int) -> set[str]:
         return {"ratio"}
     if last in "=:>≥≤≫≪<≈~@Δ":
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
-    words = [word.strip("(,[*_\"'`$").lower() for word in tail.rsplit(None, 4)[-4:]]
+    words = [word.strip("(,[*_\"'`$-").lower() for word in tail.rsplit(None, 4)[-4:]]
     if words and words[-1] == "=" and _PRODUCT.search(tail):
         return {"setting"}  # 100 epochs × 37.5 min = 62.5 h
     if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
@@ -298,4 +301,5 @@ def _cues(words: list[str]) -> set[str]:
     if not words:
         return set()
     last = words[-1].rstrip("0123456789_") or words[-1]  # β2, beta_1
-    return {_CUES.get(last, ""), _CUES.get(" ".join(words[-2:]), "")} - {""}
+    parts = " ".join([*words[-2:-1], last]).replace("_", " ").split()  # train_batch_size
+    return {_CUES.get(" ".join(parts[-count:]), "") for count in (1, 2)} - {""}

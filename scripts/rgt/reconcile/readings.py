@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rgt.reconcile.facts import UNITS, Fact
@@ -54,7 +54,7 @@ def scales(fact: Fact, numeral: Numeral, unit: str = "") -> tuple[float, ...]:
         return (1.0, 100.0) if size <= 1.5 else (1.0, 0.01)
     if own_kind == "count" and not kind:
         return (1.0, own_factor)
-    if not kind and not own_kind and size <= 100 and fact.direction != "down":
+    if not kind and not own_kind and size <= 100 and not fact.lower:
         return (1.0, 100.0) if size <= 1 else (1.0, 0.01)  # people multiply scores by 100 without a sign
     return (1.0,)
 
@@ -104,18 +104,6 @@ def matches(vocabulary: Vocabulary, numeral: Numeral, unit: str = "") -> Iterato
 
 def _of_kind(kind: str) -> list[tuple[str, float]]:
     return [each for each in set(UNITS.values()) if each[0] == kind]
-
-
-_DECOYS = 200
-
-
-def by_chance(numeral: Numeral, explained: Callable[[Numeral], bool]) -> bool:
-    """Would more than one in a hundred other numbers of the same form get such an explanation?"""
-    size = max(1, round(abs(numeral.value) / numeral.ulp))
-    low, span = size * 2 // 3, max(10, size * 5 // 6)
-    others = {low + (at * span * 0.618034) % span // 1 for at in range(_DECOYS)} - {size}
-    got = sum(explained(numeral._replace(value=math.copysign(other * numeral.ulp, numeral.value))) for other in others)
-    return 100 * got > len(others)
 
 
 class Slip(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,18 +17,16 @@ from rgt.errors import bad_input
 from rgt.metrics import table as names
 from rgt.reconcile.facts import (
     FULL_NAMES,
-    METRIC_GROUPS,
     Fact,
     Truth,
     canonical,
     is_share,
     key_words,
-    kind_of,
     known_metric,
     known_words,
     unit_name,
 )
-from rgt.reconcile.truth_keys import AXES, COSTS, MORE_WORDS, SWEPT, Axes, Key, known_core, metric_name, read_key
+from rgt.reconcile.truth_keys import AXES, COSTS, SWEPT, Axes, Key, read_key
 
 COUNT, LISTS, ONE_RUN = (known_words("keys", name) for name in ("count", "lists", "one_run"))
 _SETTINGS, _WRAPPERS, _SILENT = (known_words("keys", name) for name in ("settings", "wrappers", "silent"))
@@ -218,8 +215,7 @@ class Leaves:
 
     def truth(self) -> Truth:
         """Leaves of one quantity become one fact: mean, spread and number of runs, or the runs of single seeds."""
-        glued = self._glued()
-        every = [self._quantity(leaf, glued) for leaf in self.leaves]
+        every = [self._quantity(leaf) for leaf in self.leaves]
         runs = _are_runs([leaf.values for leaf in self.leaves])
         twos = [leaf.values for leaf in self.leaves if len(leaf.values) == 2]
         small = sum(_is_spread(values, _SMALL) for values in twos)
@@ -235,7 +231,6 @@ class Leaves:
                     fact.id += "'"
                 facts[fact.id] = fact
         found = list(facts.values())
-        self._name_levels(found)
         known = {term for fact in found for term in fact.terms.values()}
         ours = {key_words(name): name for name in self.ours}
         method = next((name for name in ours if name in known), "")
@@ -243,32 +238,7 @@ class Leaves:
             return Truth(found, {"ours": list(ours.values())}, "ours")
         return Truth(found, {}, method)
 
-    def _glued(self) -> dict[str, tuple[str, str]]:
-        """Keys made of a name and a metric: bdd100k_map and visdrone_map share the metric."""
-        splits: dict[str, tuple[str, str]] = {}
-        for key in {key for leaf in self.leaves for key in leaf.path} - self.listed:
-            read = read_key(key)
-            words = [word for word in re.split(r"[_\s/-]+", key) if word]
-            if read.stat == "spread" or read.stat == "value":
-                words = words[:-1]
-            if read.unit and not read.metric:
-                continue
-            for cut in range(1, len(words)):
-                head, tail = words[:cut], key_words(" ".join(words[cut:]))
-                qualifier = all(word.lower() in MORE_WORDS or word.lower() in names.SPLIT_WORDS for word in head)
-                whole = canonical(key_words(" ".join(words))) in METRIC_GROUPS
-                if not qualifier and not whole and known_core(tail) and not metric_name(head):
-                    splits[key] = (key_words(" ".join(head)), metric_name(words[cut:]))
-                    break
-        heads, tails = ([pair[part] for pair in splits.values()] for part in (0, 1))
-        several = len(set(heads)) > 1
-        made = {
-            key: pair for key, pair in splits.items() if several and heads.count(pair[0]) + tails.count(pair[1]) > 2
-        }
-        self.axes.join([name for name, _ in made.values()])
-        return made
-
-    def _quantity(self, leaf: _Leaf, glued: dict[str, tuple[str, str]]) -> _Quantity:
+    def _quantity(self, leaf: _Leaf) -> _Quantity:
         """What a number is about, by axes; which statistic it is; its unit."""
         terms: dict[str, str] = {}
         stat, unit, metric_at = "", unit_name(leaf.labels.get("unit", "")), -1
@@ -287,11 +257,7 @@ class Leaves:
             other = [at for at, word in enumerate(read) if word.base or keys[at] in self.metrics]
             metric_at = max(known or other, default=-1)
         for at, key in enumerate(keys):
-            if key in glued:
-                said = self._on_axis(glued[key][0])
-                if "metric" not in terms:
-                    said["metric"] = glued[key][1]
-            elif at == metric_at:
+            if at == metric_at:
                 spaced = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)
                 said = {"metric": read[at].metric or read[at].base or canonical(key_words(spaced))}
                 said |= {"split": read[at].split} if read[at].split else {}
@@ -329,45 +295,6 @@ class Leaves:
         root = self.axes.root(term)
         return {root[1:] if root.startswith("@") else f"level {root}": term}
 
-    def _name_levels(self, facts: list[Fact]) -> None:
-        """Axes that the file gives no name: what has a cost or is left out is a method, the others are data sets."""
-        having: dict[str, list[Fact]] = {}
-        for fact in facts:
-            for axis in fact.terms:
-                having.setdefault(axis, []).append(fact)
-        levels = [axis for axis in having if axis.startswith("level ")]
-        methods = {fact.terms["method"] for fact in facts if "method" in fact.terms} | set(map(key_words, self.ours))
-
-        def rename(level: str, name: str) -> None:
-            if not any(name in fact.terms for fact in having[level]):
-                for fact in having[level]:
-                    fact.terms[name] = fact.terms.pop(level)
-                levels.remove(level)
-
-        for level in list(levels):
-            own = {fact.terms[level] for fact in having[level]}
-            alone = any(
-                (fact.terms.get("metric") in COSTS or kind_of(fact) in _COST_KINDS)
-                and "dataset" not in fact.terms
-                and sum(axis.startswith("level ") for axis in fact.terms) == 1
-                for fact in having[level]
-            )
-            odd = own & (FULL_NAMES | {"ours", "baseline", "proposed"}) or any(term.startswith("no ") for term in own)
-            if alone or odd or own & methods:
-                rename(level, "method")
-        for level in list(levels):
-            if (
-                any("method" in fact.terms for fact in having[level])
-                and len({f.terms[level] for f in having[level]}) > 1
-            ):
-                rename(level, "dataset")
-        ranked = sorted(levels, key=lambda level: -_steadiness(level, having[level]))
-        steady = [_steadiness(level, having[level]) for level in ranked]
-        if ranked and not any("method" in fact.terms for fact in facts) and (len(ranked) == 1 or steady[0] > steady[1]):
-            rename(ranked[0], "method")
-            if len(levels) == 1:
-                rename(levels[0], "dataset")
-
 
 def _overlapping(inside: dict[str, set[str]]) -> list[list[str]]:
     """The keys that have something in common inside, in groups."""
@@ -381,50 +308,20 @@ def _overlapping(inside: dict[str, set[str]]) -> list[list[str]]:
 
 
 def _told_apart(every: list[_Quantity]) -> Iterator[list[_Quantity]]:
-    """Groups of one quantity; values with the same names get what they differ in besides."""
-    ways = (_by_key, _by_part, _by_field, None)
-    left = [every]
+    """Groups of one quantity; values with the same names get the field of their records in which they differ."""
     fields: set[str] = set()  # these tell others apart, and are no results
-    for way in ways:
+    for way in (_by_field, None):
         groups: dict[tuple[tuple[str, str], ...], list[_Quantity]] = {}
-        for one in (one for group in left for one in group):
+        for one in every:
             groups.setdefault(tuple(sorted(one.terms.items())), []).append(one)
-        left = []
+        every = []
         for group in groups.values():
             single = [one for one in group if one.stat == "value" and "seed" not in one.leaf.labels]
             if way and len({one.leaf.values for one in single}) > 1:
                 fields.add(way(group))
-                left.append(group)
+                every += group
             elif way or group[0].leaf.path[-1] not in fields:
                 yield group
-
-
-def _by_key(group: list[_Quantity]) -> str:
-    """wer_dev and wer_eval were read as one metric"""
-    raw = [read_key(one.leaf.path[one.metric_at]) if one.metric_at >= 0 else None for one in group]
-    said = [
-        read.base or key_words(one.leaf.path[one.metric_at]) if read else ""
-        for one, read in zip(group, raw, strict=True)
-    ]
-    said = [re.sub(r" (?:mean|avg|std|sd|stdev|stderr)$", "", text) for text in said]
-    if len(set(said)) > 1 and all(said):
-        for one, text in zip(group, said, strict=True):
-            one.terms["metric"] = text
-    return ""
-
-
-def _by_part(group: list[_Quantity]) -> str:
-    """Two parts of a file; the one without a name, or with one that says nothing, is the own method's."""
-    parts = []
-    for one in group:
-        used = {*one.terms.values()}
-        keys = [key for at, key in enumerate(one.leaf.path) if at != one.metric_at and key_words(key) not in used]
-        keys = [key for key in keys if not read_key(key).stat and key.lower() not in LISTS]
-        parts.append(key_words(" ".join(key for key in keys if key.lower() not in _WRAPPERS)))
-    if len(set(parts)) > 1:
-        for one, part in zip(group, parts, strict=True):
-            one.terms["part" if "method" in one.terms else "method"] = part or "ours"
-    return ""
 
 
 def _by_field(group: list[_Quantity]) -> str:
@@ -450,18 +347,6 @@ def _are_runs(lists: list[tuple[float, ...]]) -> bool:
         return False
     trends = [abs(statistics.correlation(range(len(one)), one)) if len(set(one)) > 1 else 0.0 for one in lists]
     return statistics.fmean(trends) < _TREND
-
-
-def _steadiness(level: str, facts: list[Fact]) -> float:
-    """How often the same name is the best or the worst: methods keep their rank from one data set to the next."""
-    groups: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
-    for fact in facts:
-        rest = tuple(sorted((axis, term) for axis, term in fact.terms.items() if axis != level))
-        groups.setdefault(rest, {})[fact.terms[level]] = fact.value
-    compared = [group for group in groups.values() if len(group) > 1]
-    firsts = Counter(max(group, key=lambda term: group[term]) for group in compared)
-    lasts = Counter(min(group, key=lambda term: group[term]) for group in compared)
-    return (max(firsts.values(), default=0) + max(lasts.values(), default=0)) / (len(compared) or 1)
 
 
 def _names_dataset(node: dict[str, Any]) -> bool:
@@ -534,7 +419,7 @@ def _grouped(
         if _CHOSEN & {*metric.split()}:
             terms = {**terms, "point": "chosen"}
         fact = Fact("/".join([name, *labels]), math.fsum(leaf.values) / len(leaf.values), dict(terms), unit)
-        fact.n, fact.share, fact.direction = leaf.n, is_share(metric), known.direction if known else ""
+        fact.n, fact.share, fact.lower = leaf.n, is_share(metric), known is not None and known.direction == "down"
         if stat != "value":
             fact.terms["statistic"] = stat
             fact.id += f"/{stat}" if not fact.id.endswith(stat) else ""
@@ -544,7 +429,7 @@ def _grouped(
         lists = next((each.values for each, _, _ in same if len(each.values) > 1), ())
         runs = lists or tuple(each.values[0] for each, _, _ in same if "seed" in each.labels)
         if len(runs) > 1:
-            fact.runs, fact.n = runs, len(runs)
+            fact.n = len(runs)
             if not any(len(each.values) == 1 and "seed" not in each.labels for each, _, _ in same):
                 fact.value = math.fsum(runs) / len(runs)
             fact.spread = statistics.stdev(runs) if fact.spread is None else fact.spread

@@ -33,12 +33,10 @@ def from_file(path: Path) -> Truth:
         if suffix in (".csv", ".tsv"):
             delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.split("\n", 1)[0].count)
             rows = csv.DictReader(io.StringIO(text), delimiter=delimiter)
-            data: Any = _with_labels(
-                [
-                    {str(key).strip(): cell.strip() for key, cell in row.items() if key and isinstance(cell, str)}
-                    for row in rows
-                ]
-            )
+            data: Any = [
+                {str(key).strip(): cell.strip() for key, cell in row.items() if key and isinstance(cell, str)}
+                for row in rows
+            ]
         elif suffix in (".yaml", ".yml"):
             import yaml
 
@@ -64,18 +62,6 @@ def from_file(path: Path) -> Truth:
 
 _WITH_SPREAD = re.compile(r"(-?\d[\d.,]*)\s?%?\s?(?:±|\+/-|\+-|\()\s?(\d[\d.,]*)\s?\)?\s?(%?)")
 _SHEETS = (("columns", "data"), ("headers", "rows"), ("header", "rows"), ("columns", "rows"), ("fields", "values"))
-
-
-def _with_labels(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """A column of few different entries, not all of them numbers (inf, 8, 2), holds names."""
-    for name in {name for row in rows for name in row}:
-        texts = [row[name] for row in rows if row.get(name)]
-        words = [text for text in texts if _number(text) is None]
-        if words and len(words) < len(texts) and 3 * len(set(texts)) <= len(texts):
-            for row in rows:
-                if row.get(name) and row[name] not in words:
-                    row[name] = f"{name} {row[name]}"
-    return rows
 
 
 def _number(text: str) -> float | None:

@@ -5,7 +5,6 @@ A text is looked through once, whatever the number of facts. Sets of facts are w
 
 from __future__ import annotations
 
-import copy
 import functools
 import re
 from bisect import bisect_left
@@ -14,10 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rgt.metrics import table as names
-from rgt.reconcile.derivations import Derivations
-from rgt.reconcile.facts import FULL_NAMES, METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words, known_words
+from rgt.reconcile.facts import METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words, known_words
 
-OURS = "ours"  # the pseudo-name of "our method", until a text says which one that is
 _OUR_WORDS = (
     "ours, our method, our model, our approach, our network, our system, the proposed method, proposed method, "
     "proposed model, proposed approach, the proposed model, 本文方法, 我们的方法, 所提方法, 我们的模型, "
@@ -39,7 +36,6 @@ _SAME = {
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
 # metrics no fact has: words of every day among them say nothing
 _PLAIN_WORDS = known_words("texts", "plain_metrics")
-_QUALIFIERS = frozenset("baseline ours our model method full proposed the network dataset corpus benchmark set".split())
 _NO_SPLIT = frozenset(["eval", "training", "testing"])  # in prose they are mostly what one does
 _REMEMBERED = 10_000  # texts: labels of rows and columns come again
 _ARTICLES = frozenset(["the", "a", "an", "our", "its"])  # "removing the gate" is "no gate"
@@ -50,7 +46,6 @@ _FAR = 60  # characters between the words of one name: the next word, not one of
 Part = tuple[str, object]
 Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: axis and term
 Add = Callable[[tuple[str, ...], str, str], None]
-Look = Callable[["Vocabulary", str], "tuple[str, str] | None"]
 
 
 class Hit(NamedTuple):
@@ -101,33 +96,12 @@ class Vocabulary:
         self.axes = {axis: [term for at, term in self.named if at == axis] for axis in self.having}
         self.units = frozenset(fact.unit for fact in facts if fact.unit)
         self.counted = any(UNITS.get(unit, ("",))[0] == "count" for unit in self.units)
-        self.ours = next(((axis, term) for axis, term in self.named if truth.ours and term == truth.ours), None)
         self.negative = any(fact.value < 0 for fact in facts)
         self.counts = {fact.n for fact in facts if fact.n}
         ordered = sorted((abs(fact.value), place) for place, fact in enumerate(facts))
         self._values, self._places = [value for value, _ in ordered], [place for _, place in ordered]
-        self._meanings: dict[str, tuple[str, str] | None] = {}
         self.by_first = self._spellings()
         self.find = functools.lru_cache(_REMEMBERED)(self._look)
-
-    def meaning(self, text: str, look: Look) -> tuple[str, str] | None:
-        if text not in self._meanings:
-            self._meanings[text] = look(self, text)
-        return self._meanings[text]
-
-    def extended(self, aliases: dict[tuple[str, ...], tuple[str, str]]) -> Vocabulary:
-        """The same facts, found by more names."""
-        if not aliases:
-            return self
-        _ = self.derivations, self.having_part  # once for all
-        other = copy.copy(self)
-        other.by_first = dict(self.by_first)
-        for spelling, meant in aliases.items():
-            entries = [*other.by_first.get(spelling[0], ()), (spelling, [meant])]
-            other.by_first[spelling[0]] = sorted(entries, key=lambda entry: -len(entry[0]))
-        other.__dict__.pop("first_words", None)
-        other.find = functools.lru_cache(_REMEMBERED)(other._look)
-        return other
 
     def _rare(self) -> dict[str, int]:
         """Axes that only a few facts of a metric have (a class, a point of a sweep): a text must name them."""
@@ -169,7 +143,6 @@ class Vocabulary:
             for spelling in self._ways(axis, term):
                 add(spelling, axis, term)
         self._shorter_metrics(add)
-        self._shorter_names(add)
         others = [
             (name, "metric", canonical(name))
             for name in METRIC_GROUPS
@@ -178,9 +151,6 @@ class Vocabulary:
         others += [
             (name, "split", split) for split, group in names.SPLITS.items() for name in group if name not in _NO_SPLIT
         ]
-        others += [(name, OURS, OURS) for name in _OUR_WORDS.split(", ")]
-        if not any(term in FULL_NAMES for _, term in self.named):  # then the full model is what the document is about
-            others += [(name, OURS, OURS) for name in _METHOD_WORDS[0].split(", ") if " " in name or len(name) == 4]
         known = set(meanings)
         for name, axis, term in others:  # a metric that no fact has: its number is none of ours
             if words(name) not in known:
@@ -205,7 +175,8 @@ class Vocabulary:
             yield from (words(name) for name in names.SPLITS.get(term, ()) if name not in _NO_SPLIT)
         for text in (*_METHOD_WORDS, _OUR_WORDS):
             group = [words(name) for name in text.split(", ")]
-            yield from group if itself in group else ()
+            own = text == _OUR_WORDS and term == self.truth.ours
+            yield from group if own or itself in group else ()
         for name, more in self.aliases.items():
             yield from map(words, more) if words(name) == itself else ()
 
@@ -233,20 +204,6 @@ class Vocabulary:
             if len(terms) == 1 and ("metric", piece) not in self.named:
                 for name in METRIC_GROUPS[piece]:
                     add(words(name), "metric", min(terms))
-
-    def _shorter_names(self, add: Add) -> None:
-        """ "ResNet-50" for "resnet50_baseline", "the baseline" too, as long as no other name has these words."""
-        entities = [
-            (axis, term, words(term)) for axis, term in self.named if axis not in ("metric", "split", "statistic")
-        ]
-        for axis, term, own in entities:
-            core = tuple(word for word in own if word not in _QUALIFIERS)
-            pieces = [core, *((word,) for word in own if word in ("baseline", "ours"))]
-            pieces += [core[1:]] if core[:1] == ("no",) and sum(map(len, core[1:])) > 4 else []
-            for piece in pieces:
-                alone = sum(set(piece) <= set(other) for _, _, other in entities) == 1
-                if piece and piece != own and alone and any(len(word) > 2 or word[0] > "\u3000" for word in piece):
-                    add(piece, axis, term)
 
     def _look(self, text: str) -> tuple[Hit, ...]:
         """The names in `text`, left to right; of two that overlap the longer one counts."""
@@ -304,28 +261,6 @@ class Vocabulary:
             for part in parts:
                 having[part] = having.get(part, 0) | bit
         return having
-
-    @functools.cached_property
-    def derivations(self) -> Derivations:
-        return Derivations(self.facts)
-
-    @functools.cached_property
-    def leader(self) -> tuple[str, str] | None:
-        """The method that is best nearly everywhere: a text that names none of its own means this one."""
-        wins: Counter[str] = Counter()
-        groups: dict[tuple[tuple[str, str], ...], list[Fact]] = {}
-        for fact in self.facts:
-            if fact.direction and not fact.terms.get("method", "no ").startswith(("no ", *FULL_NAMES)):
-                rest = tuple(sorted((axis, term) for axis, term in fact.terms.items() if axis != "method"))
-                groups.setdefault(rest, []).append(fact)
-        for same in groups.values():
-            if len(same) > 1:
-                best = (min if same[0].direction == "down" else max)(same, key=lambda fact: fact.value)
-                wins[best.terms["method"]] += 1
-        if not wins:
-            return None
-        ((term, count),) = wins.most_common(1)
-        return ("method", term) if count >= 0.7 * wins.total() else None
 
     # -- sets of facts
 
