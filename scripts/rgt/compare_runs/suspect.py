@@ -31,7 +31,7 @@ def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None) -> Iterat
             )
         if metric:
             yield from _impossible(sample, name, metric)
-    values = a.values + b.values
+    values = a.values + b.values or [math.nan]
     above = sum(value > _PERCENT for value in values)
     if metric and metric.share and 0 < above < len(values) and any(value <= 1 for value in values):
         yield bug("range", f"{name} is written as a fraction in some runs and in percent in others")

@@ -9,7 +9,7 @@ from typing import Any
 
 from rgt.errors import bad_input
 
-SPLITS = ("test", "val", "train")
+SPLITS = ("test", "val", None, "train")  # in this order, where the user names none
 Curve = dict[int, float]
 
 
@@ -48,6 +48,7 @@ class Trial:
     table: bool = False  # a row of a CSV, whose columns may be settings or measurements
     left_out: dict[str, Any] = field(default_factory=dict)  # of the config, as no setting
     twins: dict[str, list[tuple[str | None, float]]] = field(default_factory=dict)  # metric -> the same on other splits
+    names: dict[tuple[str, str | None], str] = field(default_factory=dict)  # (as asked for, split) -> as recorded
     label: str = ""  # the column that its rows were selected by
     available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
 
@@ -76,7 +77,8 @@ class Sample:
 
     @property
     def mean(self) -> float:
-        return sum(self.values) / len(self.values)
+        """NaN where every run diverged."""
+        return sum(self.values) / len(self.values) if self.values else math.nan
 
     @property
     def sd(self) -> float:
