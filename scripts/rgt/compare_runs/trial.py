@@ -34,7 +34,8 @@ class Trial:
     source: str
     run_id: str | None = None
     seed: str | None = None
-    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    recorded: dict[str, list[Reading]] = field(default_factory=dict)  # by the name in the record
+    readings: dict[str, list[Reading]] = field(default_factory=dict)  # by the name that the user gave
     curves: dict[tuple[str, str | None], Curve] = field(default_factory=dict)  # (metric, split) -> step -> value
     items: dict[str, dict[str, float]] = field(default_factory=dict)  # metric -> eval item -> score
     config: dict[str, Any] | None = None

@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from rgt.walk import tell
 _TOKENS = ("tokens", "tokens_seen", "total_tokens", "num_tokens", "num_input_tokens_seen", "train_tokens")
 _BOOKKEEPING = {"step", "time", "split"}
 _TABLES = (".csv", ".tsv")
+Scope = Callable[[str, str], "str | None"]  # what a name says that a metric was measured on
 
 
 def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
@@ -84,15 +86,13 @@ def _from_foreign(run: Foreign, wanted: tuple[str, ...]) -> Trial:
     trial = _from_record(Trial(f"{run.source} {run.key}".strip()), run.record())
     _add_rows(trial, run.rows, str(run.source), wanted)
     for row in run.results:
-        if not (run.values and row.get("dataset")):  # values tell of which, as results do not
+        if all(row["value"] != value for _, value in run.values):  # which tell where it stood
             _add_reading(trial, row)
-    _add_values(trial, run.values, wanted)
+    _add_values(trial, run.values)
     return _finished(trial, wanted)
 
 
-def _fitting(
-    asked: str, names: Iterable[str], where: str, scope: Callable[[str, str], str | None] = lambda *of: _scope(*of)
-) -> tuple[list[str], list[str]]:
+def _fitting(asked: str, names: Iterable[str], where: str, scope: Scope) -> tuple[list[str], list[str]]:
     """The recorded names that come nearest to the one asked for, one per split, and the same of other splits."""
     ranks = {name: rank for name in names if (rank := table.rank(asked, name)) is not None}
     best = [name for name, rank in ranks.items() if rank == min(ranks.values())]
@@ -110,23 +110,14 @@ def _scope(asked: str, name: str) -> str | None:
     return table.scope(" ".join([path, table.split_of(last) or "", *before]))
 
 
-def _add_values(trial: Trial, values: list[tuple[str, float]], wanted: tuple[str, ...]) -> None:
-    """The metric is named by the user, so the table need not know it."""
+def _add_values(trial: Trial, values: list[tuple[str, float]]) -> None:
+    """Metrics, and settings where the file holds both: {"lr": 0.1, "dropout": 0.2, "test_acc": 0.9}."""
     named = {re.sub(r"\.(?!\d)", "/", key): value for key, value in values}
-    trial.available |= named.keys()
-    given = {name: value for name, value in named.items() if table.known(name) is None and table.split_of(name) is None}
-    if (settings.plain_names(given) or {"lr", "learning_rate"} & given.keys()) and not set(given) & set(
-        trial.config or {}
-    ):
-        trial.config, trial.table = {**flat_settings.flatten(given), **(trial.config or {})}, True
-    for asked in wanted:
-        best, others = _fitting(asked, named, trial.source)
-        readings = trial.readings.setdefault(asked, [])
-        have = {reading.split for reading in readings}
-        scopes = {scope: name for name in best if (scope := _scope(asked, name)) not in have}
-        readings += [Reading(named[name], scope, typed=True) for scope, name in scopes.items()]
-        trial.names |= {(asked, scope): name for scope, name in scopes.items()}
-        trial.twins[asked] = [(table.split_of(name), named[name]) for name in others]
+    trial.recorded |= {name: [Reading(value, typed=True)] for name, value in named.items()}
+    config = trial.config or {}
+    given = {name: value for name, value in named.items() if not table.known(name) and not table.split_of(name)}
+    if (settings.plain_names(given) or {"lr", "learning_rate"} & given.keys()) and not given.keys() & config.keys():
+        trial.config, trial.table = flat_settings.flatten(given) | config, True
 
 
 def _from_record(trial: Trial, record: dict[str, Any]) -> Trial:
@@ -202,14 +193,15 @@ def _with_results(trial: Trial, path: Path, wanted: tuple[str, ...]) -> Trial:
 
 def _finished(trial: Trial, wanted: tuple[str, ...]) -> Trial:
     trial.seed = trial.seed or _seed(trial.config or {})
-    reported: dict[str, list[Reading]] = {}
-    for name, split, reading in [(n, r.split, r) for n, readings in trial.readings.items() for r in readings]:
-        reported.setdefault("/".join(filter(None, (split, name))), []).append(reading)
-    for asked in wanted:  # `val_loss` may be recorded as the loss of val
-        if not trial.readings.get(asked):
-            best, others = _fitting(asked, reported, trial.source)
-            trial.readings[asked] = [reading for name in best for reading in reported[name]]
-            trial.twins.setdefault(asked, []).extend((table.split_of(n), reported[n][0].value) for n in others)
+    trial.available |= trial.recorded.keys()
+    for asked in wanted:
+        best, others = _fitting(asked, trial.recorded, trial.source, _scope)
+        for name in best:
+            own = [replace(one, split=one.split or _scope(asked, name)) for one in trial.recorded[name]]
+            trial.readings.setdefault(asked, []).extend(own)
+            trial.names |= {(asked, one.split): name for one in own}
+        beside = [(table.split_of(name), one.value) for name in others for one in trial.recorded[name]]
+        trial.twins[asked] = trial.twins.get(asked, []) + beside
     for (name, split), points in list(trial.curves.items()):
         trial.curves[name, split] = ordered = dict(sorted(points.items()))
         # a metric that nobody reported is the last point of its curve: the default, without any selection
@@ -239,17 +231,16 @@ def _add_rows(trial: Trial, rows: Iterable[dict[str, Any]], where: str, wanted: 
             elif math.isfinite(value):
                 trial.budget["tokens"] = max(trial.budget.get("tokens", 0.0), value)
     for asked in wanted:
-        best, others = _fitting(asked, curves, where, lambda _, name: table.split_of(name))
+        best, others = _fitting(asked, curves, where, lambda _, name: table.split_of(name))  # which a curve is of
         trial.curves |= {(asked, table.split_of(name)): curves[name] for name in best}
         trial.names |= {(asked, table.split_of(name)): name for name in best}
         trial.twins[asked] = [(table.split_of(name), next(reversed(curves[name].values()))) for name in others]
 
 
 def _add_reading(trial: Trial, row: dict[str, Any]) -> None:
-    trial.available.add(row["name"])
     reading = Reading(float(row["value"]), row["split"], row.get("n"), row["direction"], row.get("eval_set_sha256"))
     reading.step, reading.typed = row.get("step"), is_typed(row)
-    trial.readings.setdefault(row["name"], []).append(reading)
+    trial.recorded.setdefault("/".join(filter(None, (reading.split, row["name"]))), []).append(reading)
     if reading.step is not None:
         trial.budget.setdefault("steps", float(reading.step))
 
@@ -271,7 +262,6 @@ _LINE = "\0"  # a column of ours: where a row stands
 _NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null")
 
 Row = dict[str, str]
-Metrics = dict[str, tuple[list[str], list[str]]]  # as asked for -> the columns that fit, and the same of other splits
 
 
 def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | None) -> list[Trial]:
@@ -283,7 +273,7 @@ def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | No
     run, split, item, step, seed = _columns([row for _, row in numbered])
     own = [name for name in (run, seed) if name]  # the columns that name a run
     measures = [name for name in header if name not in (*own, split, item, step)]
-    metrics = {name: fits for name in wanted if (fits := _fitting(name, measures, str(path)))[0]}
+    metrics = {name: fits for name in wanted if (fits := _fitting(name, measures, str(path), _scope))[0]}
     if not metrics:
         raise bad_input(f"{path} has no column {wanted[0]!r}; it has {', '.join(header[:30])}")
     if item is None and not own and not step and len(numbered) > 1:
@@ -305,16 +295,17 @@ def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | No
             name = row[run] if run else None
             label = where[0] if where else ""
             found[key] = Trial(" ".join((str(path), *key)), name, shown, table=True, label=label, available=set(header))
-        values = _values(row, metrics, f"{path} line {line}")
+        cells = {name: row[name].strip() for best, others in metrics.values() for name in (*best, *others)}
+        cells = {name: cell for name, cell in cells.items() if cell.lower() not in _NO_VALUE}
+        values = {name: number(cell, f"{path} line {line}: {name}") for name, cell in cells.items()}
         if item is None:
-            _add_run(found[key], row, values, metrics, split, own)
+            _add_run(found[key], row, values, split, own)
         else:
-            own_scores = {asked: values[best[0]] for asked, (best, _) in metrics.items() if best[0] in values}
-            _add_item(found[key], row[item], own_scores, f"{path} line {line}")
-    for trial in found.values():
-        for name, scores in trial.items.items():
-            mean = sum(scores.values()) / len(scores)
-            trial.readings[name] = [Reading(mean, table.split_of(name), len(scores))]
+            scores = {asked: values[best[0]] for asked, (best, _) in metrics.items() if best[0] in values}
+            _add_item(found[key], row[item], scores, f"{path} line {line}")
+    for trial in [_finished(trial, wanted) for trial in found.values()]:
+        for name, of in trial.items.items():
+            trial.readings[name] = [Reading(sum(of.values()) / len(of), table.split_of(name), len(of))]
     return list(found.values())
 
 
@@ -369,20 +360,10 @@ def _selected_rows(path: Path, where: tuple[str, str] | None) -> Iterator[tuple[
         raise bad_input(f"{path} is not usable CSV: {error}") from None
 
 
-def _values(row: Row, metrics: Metrics, where: str) -> dict[str, float]:
-    cells = {name: row[name].strip() for best, others in metrics.values() for name in (*best, *others)}
-    return {name: number(cell, f"{where}: {name}") for name, cell in cells.items() if cell.lower() not in _NO_VALUE}
-
-
-def _add_run(
-    trial: Trial, row: Row, values: dict[str, float], metrics: Metrics, split: str | None, own: list[str]
-) -> None:
+def _add_run(trial: Trial, row: Row, values: dict[str, float], split: str | None, own: list[str]) -> None:
     """The other columns are settings, unless they are metrics, which differ because runs differ."""
-    for asked, (best, others) in metrics.items():
-        of = {name: table.scope(row[split]) if split else _scope(asked, name) for name in best if name in values}
-        trial.readings[asked] = [Reading(values[name], scope) for name, scope in of.items()]
-        trial.names |= {(asked, scope): name for name, scope in of.items()}
-        trial.twins[asked] = [(table.split_of(name), values[name]) for name in others if name in values]
+    scope = table.scope(row[split]) if split else None
+    trial.recorded = {name: [Reading(value, scope)] for name, value in values.items()}
     given = {
         name: value
         for name, value in row.items()

@@ -129,7 +129,13 @@ def _sample(arm: Arm, metric: str, split: str | None, notes: list[Note]) -> Samp
     sample = Sample(arm, [], [])
     for trial in arm.trials:
         fits = [reading for reading in trial.readings.get(metric, []) if reading.split == split]
-        unusable = [r.value for readings in trial.readings.values() for r in readings if not usable(r.value)]
+        unusable = [
+            r.value
+            for of in (trial.recorded, trial.readings)
+            for readings in of.values()
+            for r in readings
+            if not usable(r.value)
+        ]
         # several checkpoints of one run may be reported; which one counts is not ours to pick
         if len({reading.value for reading in fits}) > 1:
             raise bad_input(f"{trial.source} reports {metric} on {split} {len(fits)} times with different values")
