@@ -118,7 +118,7 @@ def _recorded_as(sides: list[Sample], metric: str, split: str | None) -> Iterato
     """Under which name the value stands, where it is not the one that was asked for."""
     names = [{trial.names.get((metric, split), metric) for trial in side.trials} for side in sides]
     said = [" and ".join(sorted(own)) for own in names]
-    if {table.unsplit(name) for name in names[0]} != {table.unsplit(name) for name in names[1]}:
+    if all(names) and {table.unsplit(name) for name in names[0]} != {table.unsplit(name) for name in names[1]}:
         yield told("mixed", f"{metric} is read from {said[0]} in one arm and from {said[1]} in the other")
     elif any((table.rank(metric, name) or 0) >= table.GUESSED for name in names[0]):
         yield Note("disclose", "info", f"{metric} is read from {said[0]}")
@@ -129,13 +129,8 @@ def _sample(arm: Arm, metric: str, split: str | None, notes: list[Note]) -> Samp
     sample = Sample(arm, [], [])
     for trial in arm.trials:
         fits = [reading for reading in trial.readings.get(metric, []) if reading.split == split]
-        unusable = [
-            r.value
-            for of in (trial.recorded, trial.readings)
-            for readings in of.values()
-            for r in readings
-            if not usable(r.value)
-        ]
+        met = [*trial.recorded.values(), *trial.readings.values()]
+        unusable = [reading.value for readings in met for reading in readings if not usable(reading.value)]
         # several checkpoints of one run may be reported; which one counts is not ours to pick
         if len({reading.value for reading in fits}) > 1:
             raise bad_input(f"{trial.source} reports {metric} on {split} {len(fits)} times with different values")
