@@ -351,7 +351,6 @@ BAD = {
     "an item or id column makes them examples; add one",
     b"id,acc\nx,0.1\nx,0.2\n": "T/a.csv line 3 has the item 'x' a second time",
     b'seed,acc\n1,"%s"\n' % (b"x" * 200_000): "T/a.csv is not usable CSV: field larger than field limit (131072)",
-    b"seed,acc\n1,nan\n2,inf\n": "no run of arm A has a finite value",
     b"seed,acc\n1,\n": "no run of arm A has 'acc'; they have acc, seed",
 }
 
@@ -363,6 +362,14 @@ def test_bad_tables(tmp_path: Path) -> None:
         done = run(tmp_path / "a.csv", "--vs", good, "--metric", "acc")
         shown = done.stderr.replace(str(tmp_path), "T")
         assert (done.returncode, done.stdout, shown) == (2, "", f"error: {sentence}\n")
+
+
+def test_an_arm_in_which_every_run_diverged_is_a_bug_suspect(tmp_path: Path) -> None:
+    bad = table(tmp_path / "bad.csv", "seed,acc", [(1, "nan"), (2, "inf"), (3, "nan")])
+    good = table(tmp_path / "good.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
+    found = report(bad, "--vs", good, "--metric", "acc")
+    assert (found["verdict"], found["comparisons"][0]["values"][0]) == ("bug-suspect", [])
+    assert {"nan", "bug-suspect"} <= codes(found, "error")
 
 
 def test_bad_calls(tmp_path: Path) -> None:

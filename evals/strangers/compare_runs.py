@@ -11,6 +11,7 @@ A row is {"id", "root", "a": [runs of arm A below root, or FILE.csv::COLUMN=VALU
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -63,18 +64,20 @@ def main(folder: Path, show: bool) -> None:
         table[right, said] += 1
         fine = said in (right, *(NAMES.get(word, word) for word in row.get("also_fine", ())))
         counts["right"] += fine
-        codes = ("confound", "undeclared", "budget", "hardware")
+        codes = ("confound", "undeclared", "budget", "hardware", "mixed")  # mixed: one run of an arm is set otherwise
         told = " ".join(
             one["message"] for one in answer["findings"] if one["code"] in codes and one["severity"] != "info"
         )
         confounds = [word.partition(":")[2] for word in row["disclose"] if word.startswith("confound:")]
-        missed = [key for key in confounds if key.rpartition(".")[2] not in told]
+        missed = [key for key in confounds if not re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", told)]
         counts["confounds"] += len(confounds)
         counts["missed"] += len(missed)
         counts["invented"] += bool(told and not row["disclose"])
         if row.get("direction") and said == right:
-            lower, values = answer["comparisons"][0]["direction"] == "down", answer["comparisons"][0]["values"]
-            better = "A better" if (mean(values[0]) < mean(values[1])) == lower else "B better"
+            first = answer["comparisons"][0]
+            ahead = "A better" if mean(first["values"][0]) > mean(first["values"][1]) else "B better"
+            behind = "B better" if ahead == "A better" else "A better"
+            better = {"up": ahead, "down": behind}.get(first["direction"], "not known")
             counts["directions"] += 1
             counts["direction right"] += better == row["direction"]
         if show and (not fine or missed or (told and not row["disclose"])):

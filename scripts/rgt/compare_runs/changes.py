@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +50,7 @@ def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, 
 
     What has its own value in each of several runs names the run. A table does not say which columns were set and which
     were measured: there a column that varies within an arm is left out, unless all arms hold the same mix of it (folds,
-    data sets).
+    data sets) or nearly all runs one value.
     """
     trials = [trial for arm in arms for trial in arm.trials]
     left: dict[str, list[str]] = {}
@@ -68,7 +69,7 @@ def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, 
             why = "another one in every run"
         else:
             mixed = of_table and any(len(one) > 1 for one in values) and any(one != values[0] for one in values)
-            why = "varies within an arm" if mixed else ""
+            why = "varies within an arm" if mixed and not _mostly_one(key, trials) else ""
         if why:
             left.setdefault(why, []).append(key)
     for trial in trials:
@@ -81,9 +82,18 @@ def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, 
     return [Note("confound", "info", message, disclose=message)]
 
 
+def _mostly_one(key: str, trials: list[Trial]) -> bool:
+    """Do most runs have the same value? What is measured rarely repeats itself."""
+    return 2 * Counter(setting(key, trial) for trial in trials).most_common(1)[0][1] > len(trials)
+
+
 def _names_runs(key: str, trials: list[Trial], values: list[set[str]]) -> bool:
-    """A path, an id or a job's number; 0.013 and 0.002 are rather drawn by a search, and other data is other data."""
+    """A path, an id, a card, a time; 0.013 and 0.002 are rather drawn by a search, and other data is other data."""
     given = [(trial.config or {}).get(key) for trial in trials]
+    if flat_settings.last(key) == "gpu" and all(isinstance(one, float) for one in given if one is not None):
+        return True
+    if all(re.match(r"\d{4}-\d\d-\d\d[T_ ]\d\d[-:]?\d\d", str(one)) for one in given if one is not None):
+        return True
     ids = all(isinstance(one, str) or (isinstance(one, float) and one == int(one) and one >= 1000) for one in given)
     several = max(map(len, values)) > 1 and len(set(given)) == len(trials) > 2
     return ids and several and flat_settings.kind(key) != "data"
@@ -129,7 +139,8 @@ def compare(a: Arm, b: Arm, intended: str | None) -> Changes:
     if len(confounds) > _SHOWN:
         more = plural(len(confounds) - _SHOWN, "more difference")
         notes.append(Note("confound", "warn", f"{more}; --json lists them all", blocks="undecided"))
-    if intended and variable is None:
+    known = [flat_settings.kind(key) for trial in runs for key in trial.config or {}]
+    if intended and variable is None and set(known) - {"seed", "harmless"}:
         keys = {key for trial in runs for key in trial.config or {}}
         if any(_matches(key, intended) for key in keys):
             message = f"the intended variable {intended} has the same value in both arms: the change was not applied"
@@ -179,7 +190,8 @@ def _changes(a: Arm, b: Arm, missing: list[str]) -> list[Change]:
         sides = [[t.budget[name] for t in arm.trials if name in t.budget] for arm in (a, b)]
         if all(sides) and not any(name in change.key for change in found):
             one, other = map(statistics.median, sides)
-            if abs(one - other) > _SAME * max(abs(one), abs(other)):
+            spread = max(max(side) - min(side) for side in sides)  # of runs that stopped early
+            if abs(one - other) > max(spread, _SAME * max(abs(one), abs(other))):
                 found.append(Change(f"budget.{name}", "budget", f"{one:g}", f"{other:g}"))
     return found
 

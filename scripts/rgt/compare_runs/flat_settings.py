@@ -19,6 +19,9 @@ _ABSENT = "(not set)"
 
 _HARMLESS = re.compile(
     r"""(output|out|save|log|logs|logging|run|work|result|results|ckpt|checkpoint|experiment|exp|default_root|tensorboard)_?(dir|path|folder|root)
+    |(output|out|save|log|logs|result|results|stdout|stderr|prediction|predictions|event|events|trace|profile)_?(file|name|path|prefix|url)
+    |(run|exp|experiment|trial|job|worker|process|attempt|launch|session)_?(idx|index|num|number|no|url|uuid|key)|pid|attempt
+    |machine|server|node_?name|region|zone|pod(_name)?|(\w+_)?(timestamp|datetime)|(start|end|finish|launch|submit)(ed)?_(at|on|time|date)
     |tb_(dir|log)|cache_dir|logdir|workdir|cwd|run_?(id|name|tag)|exp(eriment)?(_?(id|name))?|name|job_?(id|name|type)|display_name|id|uuid|tags?|notes?
     |description|group|project|entity|user(name)?|author|host(name)?|node|nodelist|port|master_(addr|port)|rdzv_\w+|local_rank|rank
     |gpu_?ids?|(cuda_|gpu_)?device(_?ids?)?|cuda_visible_devices|(slurm|pbs|lsf)_?\w+|comments?|remarks?|timestamp|date|time|created(_at)?|started(_at)?|start_time|runtime|_timestamp|_runtime|state
@@ -26,6 +29,7 @@ _HARMLESS = re.compile(
     |sweep|rgt_(cell|queue|run_dir)""",
     re.X,
 )
+_OF_THE_RUN = ("", *"run exp experiment project wandb logger logging job slurm trainer meta hydra metadata".split())
 _BUDGET = re.compile(
     r"(max|num|total|n|train)?_?(train(ing)?_)?(steps?|iters?|iterations?|epochs?|tokens|samples_seen|updates)|max_time"
     r"|(tuning|n|num|max)_?trials|trials"
@@ -55,9 +59,11 @@ def is_seed(key: str) -> bool:
 
 def kind(key: str) -> str:
     """seed | harmless | budget | data | config. A data path is not harmless: another path may be other data."""
-    word = last(key)
+    word, above = last(key), last(key.rpartition(".")[0])
     if settings.is_seed(key):
         return "seed"
+    if word in ("name", "group", "target", "gate") and above not in _OF_THE_RUN:
+        return "config"  # optim.name is adamw, model.target a class
     for name, pattern in (("harmless", _HARMLESS), ("budget", _BUDGET), ("data", _DATA)):
         if pattern.fullmatch(word):
             return name

@@ -31,7 +31,7 @@ def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None) -> Iterat
             )
         if metric:
             yield from _impossible(sample, name, metric)
-    values = a.values + b.values
+    values = a.values + b.values or [math.nan]
     above = sum(value > _PERCENT for value in values)
     if metric and metric.share and 0 < above < len(values) and any(value <= 1 for value in values):
         yield bug("range", f"{name} is written as a fraction in some runs and in percent in others")
@@ -59,7 +59,10 @@ def _one_number(a: Sample, b: Sample, name: str) -> Iterator[Note]:
     """Val and test, or train and val, with the same values in every run: one was evaluated and written twice."""
     for sample in (a, b):
         pairs = [
-            (reading.value, [other for split, other in trial.beside(name) if split != reading.split])
+            (
+                reading.value,
+                [other for split, other in trial.beside(name) if split and reading.split not in (None, split)],
+            )
             for trial, reading in zip(sample.trials, sample.readings, strict=True)
         ]
         if len(pairs) >= 2 and all(value in others and _digits(value) >= 3 for value, others in pairs):

@@ -9,7 +9,7 @@ from typing import Any
 
 from rgt.errors import bad_input
 
-SPLITS = ("test", "val", "train")
+SPLITS = ("test", "val", None, "train")  # in this order, where the user names none
 Curve = dict[int, float]
 
 
@@ -34,7 +34,8 @@ class Trial:
     source: str
     run_id: str | None = None
     seed: str | None = None
-    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    recorded: dict[str, list[Reading]] = field(default_factory=dict)  # by the name in the record
+    readings: dict[str, list[Reading]] = field(default_factory=dict)  # by the name that the user gave
     curves: dict[tuple[str, str | None], Curve] = field(default_factory=dict)  # (metric, split) -> step -> value
     items: dict[str, dict[str, float]] = field(default_factory=dict)  # metric -> eval item -> score
     config: dict[str, Any] | None = None
@@ -48,6 +49,7 @@ class Trial:
     table: bool = False  # a row of a CSV, whose columns may be settings or measurements
     left_out: dict[str, Any] = field(default_factory=dict)  # of the config, as no setting
     twins: dict[str, list[tuple[str | None, float]]] = field(default_factory=dict)  # metric -> the same on other splits
+    names: dict[tuple[str, str | None], str] = field(default_factory=dict)  # (as asked for, split) -> as recorded
     label: str = ""  # the column that its rows were selected by
     available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
 
@@ -76,7 +78,8 @@ class Sample:
 
     @property
     def mean(self) -> float:
-        return sum(self.values) / len(self.values)
+        """NaN where every run diverged."""
+        return sum(self.values) / len(self.values) if self.values else math.nan
 
     @property
     def sd(self) -> float:

@@ -10,8 +10,10 @@ import csv
 import io
 import json
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,19 @@ from rgt import files, schema
 from rgt.compare_runs import flat_settings
 from rgt.compare_runs.trial import Curve, Reading, Trial, number
 from rgt.errors import bad_input
+from rgt.job import settings
 from rgt.metrics import table
 from rgt.run import record as rundir
-from rgt.run.foreign import Ask, Foreign
-from rgt.run.foreign.run_survey import CONFIGS, EVALUATION, look
+from rgt.run.foreign import Ask, Foreign, as_number
+from rgt.run.foreign.run_survey import configs, look
+from rgt.run.foreign.text_files import pivoted
 from rgt.run.results import is_typed
 from rgt.walk import tell
 
 _TOKENS = ("tokens", "tokens_seen", "total_tokens", "num_tokens", "num_input_tokens_seen", "train_tokens")
 _BOOKKEEPING = {"step", "time", "split"}
 _TABLES = (".csv", ".tsv")
+Scope = Callable[[str, str], "str | None"]  # what a name says that a metric was measured on
 
 
 def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
@@ -49,19 +54,26 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
     if path.is_dir() and (runs := rundir.find(path)):
         return [_from_run(run, wanted) for run in runs]
     results = path / "results.json" if path.is_dir() else path
-    if results.suffix == ".json" and results.is_file() and not schema.problems(files.read_json(results), "results"):
+    if results.suffix == ".json" and results.is_file() and _is_ours(results):
         trial = Trial(str(path))
         return [_with_records(trial, rundir.Run(path), wanted) if path.is_dir() else _with_results(trial, path, wanted)]
     seen = look(path, Ask())
     for sentence in seen.stopped:
         tell(sentence)
     others = [*seen.runs, *(run for run in seen.empty if run.values)]
-    if not others and path.is_dir() and any(EVALUATION.fullmatch(entry.name) for entry in path.iterdir()):
-        return [_finished(_with_folder(Trial(str(path)), rundir.Run(path), wanted), wanted)]  # a run without a value
+    why = "; ".join(why for _, why in seen.unread[:3]) or "no run.json, log, table or tracker's file in or below it"
+    if not others and path.is_dir() and (seen.unread or configs(path)):
+        tell(f"{path}: a run without a value: {why}")
+        return [_finished(_with_folder(Trial(str(path)), rundir.Run(path), wanted), wanted)]
     if not others:
-        why = "; ".join(why for _, why in seen.unread[:3]) or "no run.json, log, table or tracker's file in or below it"
         raise bad_input(f"{path} holds no run: {why}")
     return [_from_foreign(run, wanted) for run in others]
+
+
+def _is_ours(results: Path) -> bool:
+    data = files.read_json(results)
+    ours = isinstance(data, dict) and isinstance(data.get("metrics"), list)
+    return ours and not schema.problems(data, "results")
 
 
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
@@ -74,26 +86,38 @@ def _from_foreign(run: Foreign, wanted: tuple[str, ...]) -> Trial:
     trial = _from_record(Trial(f"{run.source} {run.key}".strip()), run.record())
     _add_rows(trial, run.rows, str(run.source), wanted)
     for row in run.results:
-        if not (run.values and row.get("dataset")):  # values tell of which, as results do not
+        if all(row["value"] != value for _, value in run.values):  # which tell where it stood
             _add_reading(trial, row)
-    _add_values(trial, run.values, wanted)
+    _add_values(trial, run.values)
     return _finished(trial, wanted)
 
 
-def _add_values(trial: Trial, values: list[tuple[str, float]], wanted: tuple[str, ...]) -> None:
-    """The metric is named by the user, so the table need not know it: {"mmlu": {"acc": 0.6}} is the acc of mmlu."""
-    for key, value in values:
-        words = table.words(key)
-        trial.available.add(key.rpartition(".")[2])
-        for name in wanted:
-            split, rest = table.split_and_rest(name)
-            wants = table.words(rest)
-            if words[-len(wants) :] != wants or not wants:
-                continue
-            scope = table.scope(" ".join(words[: -len(wants)]))
-            readings = trial.readings.setdefault(name, [])
-            if (split is None or split == scope) and all(reading.split != scope for reading in readings):
-                readings.append(Reading(value, scope, typed=True))
+def _fitting(asked: str, names: Iterable[str], where: str, scope: Scope) -> tuple[list[str], list[str]]:
+    """The recorded names that come nearest to the one asked for, one per split, and the same of other splits."""
+    ranks = {name: rank for name in names if (rank := table.rank(asked, name)) is not None}
+    best = [name for name, rank in ranks.items() if rank == min(ranks.values())]
+    if len({scope(asked, name) for name in best}) < len(best):
+        raise bad_input(f"{where} has {asked!r} as {', '.join(best[:10])}: name one of them")
+    alike = {table.unsplit(name) for name in best}
+    return best, [name for name in names if name not in best and table.unsplit(name) in alike]
+
+
+def _scope(asked: str, name: str) -> str | None:
+    """What a value was measured on, as its name says: {"mmlu": {"acc": 0.6}} is the acc of mmlu."""
+    path, _, last = name.rpartition("/")
+    have, wants = table.unsplit(last).split(), table.unsplit(asked).split()
+    before = have[: -len(wants)] if have[-len(wants) :] == wants else []
+    return table.scope(" ".join([path, table.split_of(last) or "", *before]))
+
+
+def _add_values(trial: Trial, values: list[tuple[str, float]]) -> None:
+    """Metrics, and settings where the file holds both: {"lr": 0.1, "dropout": 0.2, "test_acc": 0.9}."""
+    named = {re.sub(r"\.(?!\d)", "/", key): value for key, value in values}
+    trial.recorded |= {name: [Reading(value, typed=True)] for name, value in named.items()}
+    config = trial.config or {}
+    given = {name: value for name, value in named.items() if not table.known(name) and not table.split_of(name)}
+    if (settings.plain_names(given) or {"lr", "learning_rate"} & given.keys()) and not given.keys() & config.keys():
+        trial.config, trial.table = flat_settings.flatten(given) | config, True
 
 
 def _from_record(trial: Trial, record: dict[str, Any]) -> Trial:
@@ -140,9 +164,8 @@ def _with_folder(trial: Trial, run: rundir.Run, wanted: tuple[str, ...]) -> Tria
     """Its curves and its settings."""
     if run.metrics.is_file():
         _add_rows(trial, files.read_jsonl(run.metrics), str(run.metrics), wanted)
-    for path in [run.path / name for name in CONFIGS.split()]:
-        if path.is_file() and path.stat().st_size:
-            trial.config = flat_settings.merged(trial.config or {}, flat_settings.read_file(path))
+    for path in configs(run.path):
+        trial.config = flat_settings.merged(trial.config or {}, flat_settings.read_file(path))
     return trial
 
 
@@ -170,12 +193,15 @@ def _with_results(trial: Trial, path: Path, wanted: tuple[str, ...]) -> Trial:
 
 def _finished(trial: Trial, wanted: tuple[str, ...]) -> Trial:
     trial.seed = trial.seed or _seed(trial.config or {})
-    for name in wanted:  # `val_loss` may be recorded as the loss of val
-        split, rest = table.split_and_rest(name)
-        if name not in trial.readings and split:
-            trial.readings |= (
-                {name: own} if (own := [r for r in trial.readings.get(rest, []) if r.split == split]) else {}
-            )
+    trial.available |= trial.recorded.keys()
+    for asked in wanted:
+        best, others = _fitting(asked, trial.recorded, trial.source, _scope)
+        for name in best:
+            own = [replace(one, split=one.split or _scope(asked, name)) for one in trial.recorded[name]]
+            trial.readings.setdefault(asked, []).extend(own)
+            trial.names |= {(asked, one.split): name for one in own}
+        beside = [(table.split_of(name), one.value) for name in others for one in trial.recorded[name]]
+        trial.twins[asked] = trial.twins.get(asked, []) + beside
     for (name, split), points in list(trial.curves.items()):
         trial.curves[name, split] = ordered = dict(sorted(points.items()))
         # a metric that nobody reported is the last point of its curve: the default, without any selection
@@ -187,46 +213,34 @@ def _finished(trial: Trial, wanted: tuple[str, ...]) -> Trial:
 
 def _add_rows(trial: Trial, rows: Iterable[dict[str, Any]], where: str, wanted: tuple[str, ...]) -> None:
     """Rows of metrics.jsonl; of a step computed twice the later row counts."""
-    by_split = {name: table.split_and_rest(name) for name in wanted}
-    others: dict[tuple[str, str | None], Curve] = {}
+    curves: dict[str, Curve] = {}
     for row in rows:
-        step = row.get("step")
+        step, of = row.get("step"), row.get("split")
         if not isinstance(step, int) or isinstance(step, bool):
             continue
         trial.budget["steps"] = max(trial.budget.get("steps", 0.0), float(step))
         trial.available.update(row.keys() - _BOOKKEEPING)
-        for name in (*wanted, *_TOKENS):
-            split, rest = by_split.get(name, (None, name))
-            if name in wanted:
-                _add_twins(trial, name, split, rest, row)
-            if row.get(name) is None and split and row.get("split") == split and row.get(rest) is not None:
-                others.setdefault((name, split), {})[step] = number(row[rest], f"{where}, step {step}: {rest}")
-            if row.get(name) is None:
+        for key in row.keys() - _BOOKKEEPING:
+            name = key if not of or table.split_of(key) else f"{of}/{key}"
+            fits = any(table.rank(table.unsplit(asked), name) is not None for asked in wanted)
+            if row[key] is None or not (fits or key in _TOKENS):
                 continue
-            value = number(row[name], f"{where}, step {step}: {name}")
-            if name in wanted:
-                trial.curves.setdefault((name, row.get("split") or table.split_of(name)), {})[step] = value
+            value = number(row[key], f"{where}, step {step}: {key}")
+            if fits:
+                curves.setdefault(name, {})[step] = value
             elif math.isfinite(value):
                 trial.budget["tokens"] = max(trial.budget.get("tokens", 0.0), value)
-    exact = {name for name, _ in trial.curves}
-    trial.curves |= {key: curve for key, curve in others.items() if key[0] not in exact}
-
-
-def _add_twins(trial: Trial, name: str, split: str | None, rest: str, row: dict[str, Any]) -> None:
-    """The newest values of a metric on other splits, as `loss` of train is beside `val_loss`."""
-    for key, value in row.items():
-        of, what = table.split_and_rest(key)
-        of = of or row.get("split")
-        if what == rest and of and of != split and isinstance(value, float):
-            kept = [one for one in trial.twins.get(name, []) if one[0] != of]
-            trial.twins[name] = [*kept, (of, value)]
+    for asked in wanted:
+        best, others = _fitting(asked, curves, where, lambda _, name: table.split_of(name))  # which a curve is of
+        trial.curves |= {(asked, table.split_of(name)): curves[name] for name in best}
+        trial.names |= {(asked, table.split_of(name)): name for name in best}
+        trial.twins[asked] = [(table.split_of(name), next(reversed(curves[name].values()))) for name in others]
 
 
 def _add_reading(trial: Trial, row: dict[str, Any]) -> None:
-    trial.available.add(row["name"])
     reading = Reading(float(row["value"]), row["split"], row.get("n"), row["direction"], row.get("eval_set_sha256"))
     reading.step, reading.typed = row.get("step"), is_typed(row)
-    trial.readings.setdefault(row["name"], []).append(reading)
+    trial.recorded.setdefault("/".join(filter(None, (reading.split, row["name"]))), []).append(reading)
     if reading.step is not None:
         trial.budget.setdefault("steps", float(reading.step))
 
@@ -243,27 +257,26 @@ _FOLDS = ("fold", "cv_fold", "replicate", "replica", "repetition", "repeat", "re
 _STEP = ("step", "global_step", "iteration", "iter", "epoch", "trainer/global_step")
 _SPLIT = ("split", "subset")
 _FIELD = 1 << 17  # characters
+_LINE = "\0"  # a column of ours: where a row stands
+
+_NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null")
 
 Row = dict[str, str]
 
 
 def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | None) -> list[Trial]:
     """The runs of a table; `where` (column, value) selects rows."""
-    numbered = list(_selected_rows(path, where))
+    numbered = _wide([{_LINE: str(line), **row} for line, row in _selected_rows(path, where)])
     if not numbered:
         raise bad_input(f"{path} has no rows (or none that were selected)")
     header = list(numbered[0][1])
-    metrics = [name for name in wanted if name in header]
+    run, split, item, step, seed = _columns([row for _, row in numbered])
+    own = [name for name in (run, seed) if name]  # the columns that name a run
+    measures = [name for name in header if name not in (*own, split, item, step)]
+    metrics = {name: fits for name in wanted if (fits := _fitting(name, measures, str(path), _scope))[0]}
     if not metrics:
         raise bad_input(f"{path} has no column {wanted[0]!r}; it has {', '.join(header[:30])}")
-    columns = {name.lower(): name for name in reversed(header)}
-    run, split, item, step = (
-        next((columns[name] for name in names if name in columns), None)
-        for names in (_RUN, _SPLIT, () if "State" in header else _ITEM, _STEP)  # wandb's table has an ID of runs
-    )
-    seed = next(filter(flat_settings.is_seed, header), None) or next((columns[n] for n in _FOLDS if n in columns), None)
-    own = [name for name in (run, seed) if name]  # the columns that name a run
-    if item is None and not own and len(numbered) > 1:
+    if item is None and not own and not step and len(numbered) > 1:
         raise bad_input(
             f"{path} has {len(numbered)} rows and does not say what a row is: a seed or run column makes them runs, an "
             "item or id column makes them examples; add one"
@@ -282,16 +295,41 @@ def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | No
             name = row[run] if run else None
             label = where[0] if where else ""
             found[key] = Trial(" ".join((str(path), *key)), name, shown, table=True, label=label, available=set(header))
-        values = {name: number(row[name], f"{path} line {line}: {name}") for name in metrics if row[name].strip()}
+        cells = {name: row[name].strip() for best, others in metrics.values() for name in (*best, *others)}
+        cells = {name: cell for name, cell in cells.items() if cell.lower() not in _NO_VALUE}
+        values = {name: number(cell, f"{path} line {line}: {name}") for name, cell in cells.items()}
         if item is None:
-            _add_run(found[key], row, values, split, {*own, *metrics})
+            _add_run(found[key], row, values, split, own)
         else:
-            _add_item(found[key], row[item], values, f"{path} line {line}")
-    for trial in found.values():
-        for name, scores in trial.items.items():
-            mean = sum(scores.values()) / len(scores)
-            trial.readings[name] = [Reading(mean, table.split_of(name), len(scores))]
+            scores = {asked: values[best[0]] for asked, (best, _) in metrics.items() if best[0] in values}
+            _add_item(found[key], row[item], scores, f"{path} line {line}")
+    for trial in [_finished(trial, wanted) for trial in found.values()]:
+        for name, of in trial.items.items():
+            trial.readings[name] = [Reading(sum(of.values()) / len(of), table.split_of(name), len(of))]
     return list(found.values())
+
+
+def _columns(rows: list[Row]) -> list[str | None]:
+    """Which one names the run, the split, the item, the step and the seed."""
+    columns = {name.lower(): name for name in reversed(rows[0])}
+    items = [] if "State" in rows[0] else _ITEM  # wandb's table has an ID of runs
+    run, split, item, step, fold = (
+        next((columns[n] for n in names if n in columns), None) for names in (_RUN, _SPLIT, items, _STEP, _FOLDS)
+    )
+    seed = next(filter(flat_settings.is_seed, rows[0]), fold)
+    own = [name for name in (run, seed) if name]
+    if split and not all(table.split_of(row[split]) for row in rows):
+        split = None  # how the data was split, which is a setting
+    if own and len({tuple(row[name] for name in own) for row in rows}) == len(rows):
+        item = None  # an id of runs
+    return [run, split, item, step, seed]
+
+
+def _wide(rows: list[Row]) -> list[tuple[int, Row]]:
+    """A column per metric, and every row has all of them."""
+    wide = pivoted(rows, _LINE)
+    header = [name for name in dict.fromkeys(name for row in wide for name in row) if name != _LINE]
+    return [(int(row[_LINE]), {name: row.get(name, "") for name in header}) for row in wide]
 
 
 def _selected_rows(path: Path, where: tuple[str, str] | None) -> Iterator[tuple[int, Row]]:
@@ -322,16 +360,15 @@ def _selected_rows(path: Path, where: tuple[str, str] | None) -> Iterator[tuple[
         raise bad_input(f"{path} is not usable CSV: {error}") from None
 
 
-def _add_run(trial: Trial, row: Row, values: dict[str, float], split: str | None, not_settings: set[str]) -> None:
+def _add_run(trial: Trial, row: Row, values: dict[str, float], split: str | None, own: list[str]) -> None:
     """The other columns are settings, unless they are metrics, which differ because runs differ."""
-    for name, value in values.items():
-        of_split = table.scope(row[split]) if split else table.split_of(name)
-        trial.readings[name] = [Reading(value, of_split)]
+    scope = table.scope(row[split]) if split else None
+    trial.recorded = {name: [Reading(value, scope)] for name, value in values.items()}
     given = {
         name: value
         for name, value in row.items()
-        if value.strip() and name not in not_settings and name != split and name and not name.startswith("_")
-        if table.known(name) is None and table.split_of(name) is None
+        if value.strip() and name not in (*own, *values) and name != split and name and not name.startswith("_")
+        if as_number(value) is None or (table.known(name) is None and table.split_of(name) is None)
     }
     trial.config = flat_settings.flatten(given) or None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +73,7 @@ def ask(
     direction, by = _direction(metric, known, better, sides, notes)
     changes = changing.compare(a, b, intended)
     question = Question(metric, direction, by, one, sides[0], sides[1], changes, notes)
-    notes += changing.eval_set(*sides)
+    notes += [*changing.eval_set(*sides), *_recorded_as(sides, metric, one)]
     _pair(question, pair_by)
     notes += suspect.suspicious(question.a, question.b, metric, known)
     notes += suspect.selection_notes(question.a, question.b, metric, direction)
@@ -103,7 +104,7 @@ def _split(arms: tuple[Arm, ...], metric: str, asked: str | None) -> str | None:
             split for split in common if split and set(asked.split()) <= set(split.split())
         ]
     else:
-        chosen = [split for split in (*SPLITS, None) if split in common][:1] or [*sorted(filter(None, common))]
+        chosen = [split for split in SPLITS if split in common][:1] or [*sorted(filter(None, common))]
     if len(chosen) > 1:
         raise bad_input(f"the arms have {metric!r} of {', '.join(map(str, chosen))}: say which, --split")
     if not chosen:
@@ -113,12 +114,23 @@ def _split(arms: tuple[Arm, ...], metric: str, asked: str | None) -> str | None:
     return chosen[0]
 
 
+def _recorded_as(sides: list[Sample], metric: str, split: str | None) -> Iterator[Note]:
+    """Under which name the value stands, where it is not the one that was asked for."""
+    names = [{trial.names.get((metric, split), metric) for trial in side.trials} for side in sides]
+    said = [" and ".join(sorted(own)) for own in names]
+    if all(names) and {table.unsplit(name) for name in names[0]} != {table.unsplit(name) for name in names[1]}:
+        yield told("mixed", f"{metric} is read from {said[0]} in one arm and from {said[1]} in the other")
+    elif any((table.rank(metric, name) or 0) >= table.GUESSED for name in names[0]):
+        yield Note("disclose", "info", f"{metric} is read from {said[0]}")
+
+
 def _sample(arm: Arm, metric: str, split: str | None, notes: list[Note]) -> Sample:
     """The runs with a usable value. A diverged run is a result, and a missing one favours unstable arms: notes."""
     sample = Sample(arm, [], [])
     for trial in arm.trials:
         fits = [reading for reading in trial.readings.get(metric, []) if reading.split == split]
-        unusable = [r.value for readings in trial.readings.values() for r in readings if not usable(r.value)]
+        met = [*trial.recorded.values(), *trial.readings.values()]
+        unusable = [reading.value for readings in met for reading in readings if not usable(reading.value)]
         # several checkpoints of one run may be reported; which one counts is not ours to pick
         if len({reading.value for reading in fits}) > 1:
             raise bad_input(f"{trial.source} reports {metric} on {split} {len(fits)} times with different values")
@@ -132,8 +144,8 @@ def _sample(arm: Arm, metric: str, split: str | None, notes: list[Note]) -> Samp
         else:
             message = f"arm {arm.name}: this run has no value; leaving failed runs out favours unstable arms"
             notes.append(told("missing", message, f"{arm.name}: a run without a value was left out", trial.source))
-    if not sample.readings:
-        raise bad_input(f"no run of arm {arm.name} has a finite value")
+    if not sample.readings and not any(note.code == "nan" for note in notes):
+        raise bad_input(f"no run of arm {arm.name} has {metric!r} on {split}")
     return sample
 
 
@@ -180,7 +192,10 @@ def _pair(question: Question, pair_by: str | None) -> None:
     def keys(sample: Sample) -> list[str | None]:
         if pair_by:
             return [changing.paired_value(pair_by, trial) for trial in sample.trials]
-        return [t.seed and " ".join([t.seed, *(changing.setting(k, t) for k in varying)]) for t in sample.trials]
+        of = [" ".join([t.seed or "", *(changing.setting(k, t) for k in varying)]) for t in sample.trials]
+        return [
+            key if t.seed or len(set(of)) == len(of) > 1 else None for key, t in zip(of, sample.trials, strict=True)
+        ]
 
     left, right = keys(a), keys(b)
     repeats = [*suspect.repeated_seeds(a, left), *suspect.repeated_seeds(b, right)]

@@ -90,6 +90,9 @@ def read(path: Path) -> list[Setting]:
             from rgt import yaml_text
 
             data = yaml_text.parse(text)
+        wandb = isinstance(data, dict) and {name: one for name, one in data.items() if name != "wandb_version"}
+        if wandb and all(isinstance(one, dict) and "value" in one for one in wandb.values()):
+            data = {name: one["value"] for name, one in wandb.items()}
         settings = flatten(data) if isinstance(data, dict) else []
     except ImportError:
         raise lacking("reading YAML needs pyyaml: pip install pyyaml, or give the config as JSON") from None

@@ -56,16 +56,17 @@ _TABLE = {
         epe; hausdorff; hd95; chamfer; mpjpe; ade; fde""",
     # a density may have a negative one
     Metric("", "down", perfect=0.0): """
-        loss: losses, 损失, 损失值; ce: cross entropy, ce loss, xent; nll; bpb: bits per byte; bpc; bits per token""",
+        loss: losses, 损失, 损失值; ce: cross entropy, ce loss, xent; nll: log loss, negative log likelihood
+        bpb: bits per byte; bpc; bits per token""",
     Metric("", "up"): """
-        reward; return; elo; vmaf; cider; spice; comet; clipscore: clip score; is: inception score
-        loglikelihood: log likelihood""",
+        reward: rew; return; elo; vmaf; cider; spice; comet; clipscore: clip score; is: inception score
+        loglikelihood: log likelihood; throughput: 吞吐量, 吞吐率""",
+    Metric("", "down", 0): "latency: 延迟, 时延, 推理时间",
     Metric("", "down", 1, perfect=1.0): "perplexity: ppl, 困惑度",
     Metric("", "up", perfect=_INF): "psnr: 峰值信噪比, peak signal to noise ratio",
     Metric("", "up", high=1, perfect=1.0): "r2: r squared, r^2",
     Metric("", ""): """
-        lr: learning rate; grad norm: gnorm, gradient norm; mfu; score; kl: kl divergence; entropy
-        latency: 延迟, 时延, 推理时间; throughput: 吞吐量, 吞吐率""",
+        lr: learning rate; grad norm: gnorm, gradient norm; mfu; score; kl: kl divergence; entropy""",
 }
 METRICS: tuple[Metric, ...] = tuple(
     replace(kind, name=row.partition(": ")[0], spellings=tuple(filter(None, re.split(": |, ", row))))
@@ -102,8 +103,11 @@ LOG_WORDS = {
 
 _QUALIFIERS = set(
     """top1 top5 top macro micro weighted mean avg average score final best max min balanced per box mask bbox k at
-    word token ema last epoch""".split()
+    word token ema last epoch ep episode episodic at ms""".split()
 )
+_SAME_ANYWAY = set("mean avg average score per k at top top1 ep episode episodic ms".split())  # of these qualifiers
+GUESSED = 6  # a rank from which on a name says more or less than what was asked for
+_OTHER_METRIC = re.compile(r"top\d*|\d+|std|delta")  # in front of a metric: another one
 
 
 # keys that hold all results of a run, and tell one from another by nothing
@@ -152,9 +156,10 @@ def split_and_rest(name: str) -> tuple[str | None, str]:
 @functools.lru_cache(4096)
 def _named(name: str) -> Metric | None:
     last = words(name.rstrip("/").rpartition("/")[2])
-    named = [word for word in last if word not in SPLIT_WORDS and not word.isdigit()]
+    whole = [word for word in last if word not in SPLIT_WORDS]
+    named = [word for word in whole if not word.isdigit()]
     joined = "".join(word for word in named if word not in _QUALIFIERS)
-    for key in ("".join(named), joined, re.sub(r"\d+$", "", joined)):
+    for key in ("".join(whole), "".join(named), joined, re.sub(r"\d+$", "", joined)):
         if key in _BY_SPELLING:
             return _BY_SPELLING[key]
     return None
@@ -162,8 +167,53 @@ def _named(name: str) -> Metric | None:
 
 def known(name: str) -> Metric | None:
     """The metric that a name stands for; None when any word of it is not understood (`acc_drop`, `loss_scale`)."""
-    metric = _named(name)
+    metric = _named(name.partition(",")[0])
     return metric if metric and metric.direction else None
+
+
+def _spelled(name: str) -> list[str]:
+    """`results/gsm8k/pass@1,none` -> [results, gsm8k, pass, 1]: without filter and unit, with the numbers after @."""
+    return re.findall(r"[^\W_]+", re.sub(r"\(.*?\)|,.*", " ", name.lower()[:200]))
+
+
+def unsplit(name: str) -> str:
+    """`test/nDCG@10` -> `ndcg 10`: what is measured, whatever it is measured on."""
+    left = [word for word in _spelled(name) if word not in SPLIT_WORDS]
+    return " ".join([word for word in left if word not in _WRAPPERS] or left)
+
+
+@functools.lru_cache(4096)
+def rank(asked: str, name: str) -> int | None:
+    """How well a recorded name is the one that is asked for; None: not at all, 0 or below: the same words.
+
+    Nearest to `test top-1 accuracy` are test_top1, test_cifar_acc and top1, in this order; never val_top1 or top5.
+    """
+    wanted, split = split_of(asked), split_of(name)
+    if name == asked or ("," in asked and name.endswith(f"/{asked}")):  # exact_match,strict-match: lm-eval's filter
+        return -1
+    if _spelled(asked) == _spelled(name):
+        return 0
+    if wanted and split and wanted != split:
+        return None
+    ours, theirs = unsplit(asked).split(), unsplit(name).split()
+    metric = _named("_".join(ours))
+    starts = [at for at in range(len(theirs)) if _same(metric, ours, theirs[at:])]
+    exact, more = "".join(ours) == "".join(theirs), _apart(theirs) - _apart(ours)
+    if not starts or (starts[0] and _OTHER_METRIC.fullmatch(theirs[starts[0] - 1])) or _apart(ours) - _apart(theirs):
+        return None
+    level = 1 if exact else 2 if not starts[0] and not more else 3
+    return 2 * level + (0 if wanted == split else 16 if wanted else 1)
+
+
+def _same(metric: Metric | None, ours: list[str], theirs: list[str]) -> bool:
+    """Two wordings of one metric: `top 1 accuracy` and `acc`, but not `ndcg 5` and `ndcg 10`."""
+    numbers = [set(re.findall(r"\d+", " ".join(one))) - {"1"} for one in (ours, theirs)]
+    named = metric is not None and metric == _named("_".join(theirs)) and numbers[0] == numbers[1]
+    return named or "".join(ours) == "".join(theirs)
+
+
+def _apart(named: list[str]) -> set[str]:
+    return _QUALIFIERS.intersection(named) - _SAME_ANYWAY
 
 
 def is_curve(name: str) -> bool:

@@ -95,6 +95,9 @@ class Foreign:
             lacking = "split" if metric else "direction"
             self.gaps.append(f"{name} = {value:g} is no result: its {lacking} is not known")
             return
+        if not math.isfinite(value):
+            self.gaps.append(f"{name} = {value} is no result")
+            return
         row = {"name": rest, "value": value, "split": split, "direction": metric.direction, "source": str(source)}
         self.results.append({**row, "rule": "reported", **more})
 

@@ -23,16 +23,26 @@ from rgt.checkpoint.names import is_step_folder
 from rgt.errors import RgtError, bad_input
 from rgt.job import settings
 from rgt.log.summary import head
-from rgt.metrics.table import SPLITS, known, scope, split_and_rest
+from rgt.metrics.table import SPLITS, known, scope, split_and_rest, split_of
 from rgt.run import discovery
-from rgt.run.foreign import Ask, Foreign, as_number, databases, event_files, flat, text_files, wandb_files
+from rgt.run.foreign import Ask, Foreign, as_number, databases, event_files, flat, strict, text_files, wandb_files
 from rgt.walk import walk
 
-CONFIGS = "config.yaml config.yml config.json training_config.yaml hparams.yaml args.json args.yaml .hydra/config.yaml"
+_CONFIG = re.compile(
+    r"(?:(?:train|training|run|exp|experiment|model|hyper)_?)?(?:config|cfg|conf|args|arguments|opts?|options|hparams"
+    r"|hyperparameters|params|parameters|settings|flags|variant)\.(?:json|ya?ml)",
+    re.I,
+)
 SECONDS = 30.0  # for one folder; half of it for the walk
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
-EVALUATION = re.compile(r"(?:(?:all|eval|test|train|val|predict)_)?results\.json|metrics\.json|eval\.json", re.I)
+_EVALUATION = re.compile(
+    r"(?:(?:all|eval|evaluation|test|train|val|valid|predict|final|best|wandb)[_-])?"
+    r"(?:results?|metrics|scores?|summary|eval|evaluation|history)(?:_\d{4}-\d\d-\d\d.*)?\.json",
+    re.I,
+)
+_SETTINGS = "config configs args arguments hparams hyperparameters hyperparams params parameters settings".split()
+_EVALUATED_ON = "n-shot num_fewshot n-samples versions limit".split()  # lm-eval's
 _HF_EVENTS = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+")  # runs/Nov17_22-44-43_host/ of HF Trainer
 _INNER = discovery.INNER - {"out"}
 
@@ -68,8 +78,9 @@ def look(path: Path, ask: Ask, seconds: float = SECONDS) -> Survey:
     if not path.is_dir() and not path.is_file():
         raise bad_input(f"{path} is neither a file nor a folder" if path.exists() else f"{path} does not exist")
     seen, began = Survey(path), time.monotonic()
-    # a file that is given by hand and has no name of a kind is taken for a log
-    homes = _homes(seen, began + seconds / 2) if path.is_dir() else {path.parent: {_kind(path) or "log": [path]}}
+    # a file that is given by hand and has no name of a kind
+    by_name = "evaluation" if path.suffix.lower() == ".json" else "log"
+    homes = _homes(seen, began + seconds / 2) if path.is_dir() else {path.parent: {_kind(path) or by_name: [path]}}
     records: list[wandb_files.Tracked] = []  # all together: a resumed run has several files
     wandb = sorted(file for kinds in homes.values() for file in kinds.get("wandb", []))
     tasks: list[tuple[Path, Callable[[], object]]] = [
@@ -132,6 +143,13 @@ def _homes(seen: Survey, deadline: float) -> dict[Path, Files]:
     return homes
 
 
+def configs(folder: Path) -> list[Path]:
+    """The files beside a run that hold its settings; Hydra and W&B keep them in a folder."""
+    found = [path for path in folder.iterdir() if _CONFIG.fullmatch(path.name)] if folder.is_dir() else []
+    found = sorted([*found, *(folder / inner / "config.yaml" for inner in (".hydra", "files"))])
+    return [path for path in found if path.is_file() and path.stat().st_size]
+
+
 def _kind(path: Path) -> str:
     """What a file is to a run; empty when it is nothing."""
     name, suffix = path.name, path.suffix.lower()
@@ -141,7 +159,7 @@ def _kind(path: Path) -> str:
         "events": event_files.is_event_file(name),
         "state": name == text_files.TRAINER_STATE,
         "database": suffix in _DATABASES and head(path, 16) == databases.MAGIC,
-        "evaluation": bool(EVALUATION.fullmatch(name)),
+        "evaluation": bool(_EVALUATION.fullmatch(name)),
         "table": suffix in _TABLES and name not in ("events.jsonl", "SEALS.jsonl"),
         "log": discovery.is_log(name),
     }
@@ -190,16 +208,19 @@ def _read_home(seen: Survey, home: Path, kinds: Files, ask: Ask, stem: str) -> N
     if len(runs) == 1:
         run, logs = runs[0], kinds.get("log", [])
         run.log = run.log or (logs[0] if logs else None)
-        for path in (home / name for name in CONFIGS.split()):
-            if path.is_file() and path.stat().st_size:
-                try:
-                    run.config = {**flat({one.key: one.value for one in settings.read(path)}), **run.config}
-                except RgtError as error:
-                    run.gaps.append(f"its settings cannot be read: {error.message}")
         own = bool(run.results)
-        for path in kinds.get("evaluation", []) if run.format != "results" else []:
+        evaluated = run.config if run.format == "results" else {}  # has a batch_size of its own
+        run.config = {} if evaluated else run.config
+        for path in configs(home):
+            try:
+                run.config = {**flat({one.key: one.value for one in settings.read(path)}), **run.config}
+            except RgtError as error:
+                run.gaps.append(f"its settings cannot be read: {error.message}")
+        run.config = {**evaluated, **run.config}
+        for path in (path for path in kinds.get("evaluation", []) if path != run.source):
             for other in beside.take(path, partial(_evaluated, path, ask)):
                 run.values += other.values
+                run.config = {**other.config, **run.config}
                 run.results += [] if own else other.results
         inside = home.relative_to(seen.root).as_posix() if seen.root.is_dir() and home != seen.root else ""
         name = "/".join(filter(None, (inside, stem)))
@@ -210,29 +231,49 @@ def _read_home(seen: Survey, home: Path, kinds: Files, ask: Ask, stem: str) -> N
     seen.runs += runs
 
 
+def _take_value(run: Foreign, one: settings.Setting, stem: str, unsaid: str | None, typed: dict[str, str]) -> None:
+    """A number, a curve of them, or a word about all: {"model": "vit", "acc": 0.9, "history": [0.5, 0.7]}."""
+    above, _, name = one.key.rpartition(".")
+    value = as_number(one.value)
+    if isinstance(one.value, list):
+        for at, number in enumerate(map(as_number, one.value), 1):
+            run.add(at, {name: number})
+    elif value is None and isinstance(one.value, (str, bool)) and not above:
+        run.config[one.key] = one.value
+    elif value is not None:
+        run.values.append((one.key if split_of(one.key) or not stem else f"{stem}.{one.key}", value))
+        of = (scope(above) or "").split()  # {"test-clean": {"wer": 6.6}}: of the data set test-clean
+        of_data = {"dataset": above} if set(of) - {*SPLITS} else {}
+        if known(split_and_rest(name)[1]):
+            split = next((word for word in of if word in SPLITS), stem or unsaid)
+            run.report(name, value, split, Path(run.source), **typed, **of_data)
+
+
 def _evaluated(path: Path, ask: Ask) -> Iterator[Foreign]:
-    """results.json in our form, or an evaluation's flat summary. One without rule and source was typed, or may be."""
-    data = files.read_json(path)
-    if not isinstance(data, dict):
-        raise bad_input(f"{path} is no object with numbers")
+    """results.json in our form, or an evaluation's summary. One without rule and source was typed, or may be."""
+    try:
+        data = files.read_json(path)
+    except RgtError:
+        data = None
+    if not isinstance(data, dict):  # a list of rows, or a row per line
+        yield from text_files.read_table(path, ask)
+        return
     run = Foreign(path.parent.name, "results", path)
     if isinstance(rows := data.get("metrics"), list):
         schema.check({"run_id": "20000101-000000-x-000000", "metrics": rows}, "results", str(path))
         run.results = [{"rule": "typed", **row} for row in rows]
     else:
         typed = {"rule": "typed"} if path.name == "results.json" else {}
+        stem = next((split for split in SPLITS if re.match(f"{split}(id)?[_-]", path.stem)), "")
         for one in settings.flatten(data):
-            above, _, name = one.key.rpartition(".")
-            if settings.is_seed(one.key):
-                run.config[one.key] = one.value
-            elif (value := as_number(one.value)) is not None:
-                run.values.append((one.key, value))
-                of = (scope(above) or "").split()  # {"test-clean": {"wer": 6.6}}: of the data set test-clean
-                of_data = {"dataset": above} if set(of) - {*SPLITS} else {}
-                if known(split_and_rest(name)[1]):
-                    split = next((word for word in of if word in SPLITS), ask.split)
-                    run.report(name, value, split, path, **typed, **of_data)
-    if not run.results and not run.values:
+            top, _, inner = one.key.partition(".")
+            if top.lower() in _SETTINGS and inner:
+                run.config[inner] = strict(one.value)
+            elif settings.is_seed(one.key) or top.lower() in _EVALUATED_ON:
+                run.config[one.key] = strict(one.value)
+            elif not top.startswith("_"):
+                _take_value(run, one, stem, ask.split, typed)
+    if not run.results and not run.values and not run.points:
         raise bad_input(f"{path} has no number")
     if not run.results and not run.gaps:
         run.gaps.append(f"{path} has no number that is known to be a metric")

@@ -39,6 +39,7 @@ _MEASURED = re.compile(
     re.I,
 )
 _LONGEST = 1 << 20  # characters of a cell
+_METRICS, _VALUES = "metric metric_name measure tag".split(), "value metric_value score result".split()
 
 
 def read_table(path: Path, ask: Ask) -> Iterator[Foreign]:
@@ -47,21 +48,42 @@ def read_table(path: Path, ask: Ask) -> Iterator[Foreign]:
     gaps: list[str] = []
     text = path.read_bytes().decode("utf-8-sig", "replace").replace("\0", "")
     live = time.time() - path.stat().st_mtime < LIVE
-    if text and not text.endswith("\n") and live:  # its writer may be in the middle of 0.1234
+    if (
+        text and not text.endswith("\n") and live and path.suffix != ".json"
+    ):  # its writer may be in the middle of 0.1234
         text = text.rpartition("\n")[0]
         gaps.append("its last line has no end and was written just now: left out")
-    kind = "jsonl" if path.suffix.lower() in (".jsonl", ".ndjson") else "csv"
-    rows = list(_objects(text, gaps) if kind == "jsonl" else _cells(path, text, gaps))
+    kind = "jsonl" if path.suffix.lower() in (".jsonl", ".ndjson", ".json") else "csv"
+    rows = pivoted(list(_objects(text, gaps) if kind == "jsonl" else _cells(path, text, gaps)))
     if not rows:
         raise bad_input(f"{path} has no row" + "".join(f"; {gap}" for gap in gaps[:1]))
     yield from _runs(path, kind, rows, gaps, ask)
 
 
+def pivoted(rows: list[Row], line: str = "") -> list[Row]:
+    """A long table, a row per run and metric, as one with a column per metric; `line` is a column that says where."""
+    columns = {name.lower(): name for name in (rows[0] if rows else ())}
+    metric, value, split = (next((columns[n] for n in ns if n in columns), "") for ns in (_METRICS, _VALUES, _SPLITS))
+    if not metric or not value or any(as_number(row.get(metric, 0)) is not None for row in rows):
+        return rows
+    split = split if all(split_word(row.get(split)) for row in rows) else ""
+    wide: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        rest = {name: cell for name, cell in row.items() if name not in (metric, value, split)}
+        key = tuple(cell for name, cell in rest.items() if name != line and not _MEASURED.fullmatch(name))
+        name = "/".join(filter(None, (split and row[split], row[metric])))
+        while name in wide.get(key, ()):  # a second value of the same is another run's
+            key = (*key, "")
+        wide.setdefault(key, rest)[name] = row[value]
+    return list(wide.values())
+
+
 def _objects(text: str, gaps: list[str]) -> Iterator[Row]:
     bad = 0
-    for line in filter(str.strip, text.split("\n")):
+    whole = json.loads(text) if text.lstrip().startswith("[") else None
+    for line in whole or filter(str.strip, text.split("\n")):
         try:
-            row = json.loads(line)
+            row = json.loads(line) if whole is None else line
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
@@ -97,6 +119,8 @@ def _cells(path: Path, text: str, gaps: list[str]) -> Iterator[Row]:
 def _runs(path: Path, kind: str, rows: list[Row], gaps: list[str], ask: Ask) -> Iterator[Foreign]:
     by_word = {name.lower(): name for row in rows for name in row}
     columns = list(by_word.values())
+    named_below = {word.rpartition("/")[2]: name for word, name in by_word.items()}  # time/total_timesteps
+    by_word = {word: named_below[word] for word in _STEPS if word in named_below} | by_word
     step, run, split, clock = (
         next((by_word[name] for name in names if name in by_word), "") for names in (_STEPS, _RUNS, _SPLITS, _CLOCKS)
     )
