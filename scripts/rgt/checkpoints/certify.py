@@ -119,9 +119,19 @@ class Stage:
 
     def folder(self, run: str) -> Path:
         """Its {out}, or its copy of the current directory; made at the first call."""
-        folder = self.root / run
-        if not folder.exists():
-            folder.mkdir() if self.own_folder else _copy_directory(Path.cwd(), folder)
+        folder, source = self.root / run, Path.cwd()
+        if not folder.exists() and self.own_folder:
+            folder.mkdir()
+        elif not folder.exists():
+            size = count = 0
+            for place, below, here in os.walk(source):
+                below[:] = sorted(set(below) - _LEFT_OUT(place, below))
+                count += len(here)
+                size += sum(os.lstat(os.path.join(place, name)).st_size for name in here)
+                if size > _LARGEST or count > _MOST:
+                    limit = f"more than {show_size(_LARGEST)} or {_MOST} files, too much to copy"
+                    raise bad_input(f"{source} holds {limit}: write {{out}} where COMMAND names its output")
+            shutil.copytree(source, folder, symlinks=True, ignore=_LEFT_OUT)
         return folder
 
     def forget(self, run: str) -> None:
@@ -154,7 +164,18 @@ class Stage:
             except OSError as error:
                 raise bad_input(f"cannot start {words[0]}: {error.strerror}") from None
             code = self._wait(child, inside)
-        return _read(inside, code)
+        leg = Leg(code=code, tail="; ".join(summary.tail(inside / "log")[-3:]))
+        for path in sorted(inside.glob("*.jsonl")):
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            rows = [json.loads(line) for line in lines if line.endswith("\n")]
+            if problem := next((row["problem"] for row in rows if "problem" in row), ""):
+                raise lacking(f"the observer inside the command met what it does not know: {problem}")
+            if any("at" in row for row in rows) and not leg.states:
+                leg.states = {row["at"]: row for row in rows if "at" in row and "end" not in row}
+                leg.steps = [row for row in rows if "step" in row]
+                leg.end = next((row for row in rows if "end" in row), None)
+                leg.stopped = any("stopped" in row for row in rows)
+        return leg
 
     def _wait(self, child: subprocess.Popen[bytes], inside: Path) -> int:
         """Its exit code, once nothing that it started lives any more."""
@@ -181,34 +202,6 @@ def _end_all(child: subprocess.Popen[bytes], inside: Path) -> int:
             os.kill(pid, signal.SIGKILL)
     child.wait()
     return 128 + signal.SIGTERM
-
-
-def _copy_directory(source: Path, target: Path) -> None:
-    size = count = 0
-    for folder, below, here in os.walk(source):
-        below[:] = sorted(set(below) - _LEFT_OUT(folder, below))
-        count += len(here)
-        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in here)
-        if size > _LARGEST or count > _MOST:
-            limit = f"more than {show_size(_LARGEST)} or {_MOST} files"
-            raise bad_input(f"{source} holds {limit}, too much to copy: write {{out}} where COMMAND names its output")
-    shutil.copytree(source, target, symlinks=True, ignore=_LEFT_OUT)
-
-
-def _read(inside: Path, code: int) -> Leg:
-    leg = Leg(code=code, tail="; ".join(summary.tail(inside / "log")[-3:]))
-    for path in sorted(inside.glob("*.jsonl")):
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        rows = [json.loads(line) for line in lines if line.endswith("\n")]
-        problem = next((row["problem"] for row in rows if "problem" in row), "")
-        if problem:
-            raise lacking(f"the observer inside the command met what it does not know: {problem}")
-        if any("at" in row for row in rows) and not leg.states:
-            leg.states = {row["at"]: row for row in rows if "at" in row and "end" not in row}
-            leg.steps = [row for row in rows if "step" in row]
-            leg.end = next((row for row in rows if "end" in row), None)
-            leg.stopped = any("stopped" in row for row in rows)
-    return leg
 
 
 # -- what is compared
