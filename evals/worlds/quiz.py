@@ -22,11 +22,6 @@ def writer(fields: Callable[[Box], dict[str, Any]]) -> Callable[[Box], None]:
     return write
 
 
-def remembered(truth: dict[str, Any], **old: Any) -> Callable[[Box], None]:
-    """The truth as a model remembers it: some fields are years old."""
-    return writer(lambda box: {**truth, **old})
-
-
 def note(name: str, text: str) -> Callable[[Box], None]:
     """A world of one file."""
     return lambda box: box.write(name, text)

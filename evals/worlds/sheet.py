@@ -33,7 +33,7 @@ def case(sheet: Sheet, old: dict[str, Any], **about: Any) -> Case:
         words = {key: _is_spelled(answer.get(key), *row) for key, row in rows.items() if isinstance(row[0], str)}
         return quiz.settled(answer, truth, words)
 
-    naive = quiz.remembered({**truth, **old})
+    naive = quiz.writer(lambda box: {**truth, **old})
     return Case(reads=tuple(sheet), verify=verify, reference=quiz.writer(look_up), naive=naive, **about)
 
 
