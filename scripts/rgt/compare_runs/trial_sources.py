@@ -54,7 +54,8 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
     if path.is_dir() and (runs := rundir.find(path)):
         return [_from_run(run, wanted) for run in runs]
     results = path / "results.json" if path.is_dir() else path
-    if results.suffix == ".json" and results.is_file() and _is_ours(results):
+    data = files.read_json(results) if results.suffix == ".json" and results.is_file() else None
+    if isinstance(data, dict) and isinstance(data.get("metrics"), list) and not schema.problems(data, "results"):
         trial = Trial(str(path))
         return [_with_records(trial, rundir.Run(path), wanted) if path.is_dir() else _with_results(trial, path, wanted)]
     seen = look(path, Ask())
@@ -68,12 +69,6 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
     if not others:
         raise bad_input(f"{path} holds no run: {why}")
     return [_from_foreign(run, wanted) for run in others]
-
-
-def _is_ours(results: Path) -> bool:
-    data = files.read_json(results)
-    ours = isinstance(data, dict) and isinstance(data.get("metrics"), list)
-    return ours and not schema.problems(data, "results")
 
 
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:

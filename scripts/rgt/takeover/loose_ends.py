@@ -80,9 +80,8 @@ def _pointer(path: Path) -> Iterator[LooseEnd]:
         yield LooseEnd("missing", "warn", str(path), f"names {name}, which is not there{there}", "resume by name")
     elif alike and _number(alike[-1]) > _number(name):
         message = f"names {name}, and {alike[-1]} is newer"
-        yield LooseEnd(
-            "mixed", "warn", str(path), message, "look why: the newer one may be broken, or the pointer stale"
-        )
+        fix = "look why: the newer one may be broken, or the pointer stale"
+        yield LooseEnd("mixed", "warn", str(path), message, fix)
 
 
 def _shape(name: str) -> str:
