@@ -247,32 +247,7 @@ def _print_steps(steps: list[Step], as_json: bool) -> None:
 
 def _problems(order: Order) -> list[str]:
     """Sentences; none when it may start."""
-    found = _image_problems(order)
-    for host in order.hosts if order.kind in WITH_DISK else []:
-        found += _audit(order, host)
-    if order.job.nodes > 1 and order.kind in ("ssh", "docker") and not found:
-        found = _rendezvous_problems(order)
-    return found
-
-
-def _audit(order: Order, host: Host) -> list[str]:
-    """`preflight audit --quick` on that machine."""
-    words, data = ["audit", "-", "--quick", "--json"], json.dumps(order.job.spec()).encode()
-    if host.name:
-        done = box.run_tool(host, "preflight", words, input=data, env=order.job.secret_values())
-    else:
-        tool = [sys.executable, str(bundle.SCRIPTS / "preflight.py")]
-        done = host.run([*tool, *words], input=data, seconds=_AUDIT_SECONDS)
-    try:
-        rows = json.loads(done.out)["checks"]
-    except (ValueError, KeyError):
-        return [f"preflight gave no answer on {host.title}: {done.sentence()}"]
-    where = f" on {host.title}" if host.name else ""
-    return [f"{row['name']}{where}: {row['seen']} ({row['fix']})" for row in rows if row["status"] == "fail"]
-
-
-def _image_problems(order: Order) -> list[str]:
-    """Against the cards that the job names, and the one that is there, with its driver, as far as docker tells."""
+    # the image against the cards that the job names, and the one that is there, with its driver, as far as docker tells
     job = order.job
     named = [word.partition(":")[0].strip() for word in str(job.hardware.get("accelerators", "")).split(",")]
     offers = [(name, "") for name in named if name]
@@ -281,11 +256,28 @@ def _image_problems(order: Order) -> list[str]:
             answer = host.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
         except RgtError:  # no nvidia-smi there: docker run itself will say what is missing
             continue
-        lines = [line.rpartition(",") for line in answer.out.splitlines() if not answer.code]
-        offers += dict.fromkeys((card.strip(), driver.strip()) for card, _, driver in lines)
+        cards = [line.rpartition(",") for line in answer.out.splitlines() if not answer.code]
+        offers += dict.fromkeys((card.strip(), driver.strip()) for card, _, driver in cards)
     told = [card_sheets.problems(job.image, card, driver) for card, driver in offers]
     # of several accelerators any will do: only when none fits there is nothing to run on
-    return list(dict.fromkeys(sentence for one in told for sentence in one)) if all(told) else []
+    found = list(dict.fromkeys(sentence for one in told for sentence in one)) if all(told) else []
+    for host in order.hosts if order.kind in WITH_DISK else []:
+        words, data = ["audit", "-", "--quick", "--json"], json.dumps(order.job.spec()).encode()
+        if host.name:
+            done = box.run_tool(host, "preflight", words, input=data, env=order.job.secret_values())
+        else:
+            tool = [sys.executable, str(bundle.SCRIPTS / "preflight.py")]
+            done = host.run([*tool, *words], input=data, seconds=_AUDIT_SECONDS)
+        try:
+            rows = json.loads(done.out)["checks"]
+        except (ValueError, KeyError):
+            found.append(f"preflight gave no answer on {host.title}: {done.sentence()}")
+            continue
+        where = f" on {host.title}" if host.name else ""
+        found += [f"{row['name']}{where}: {row['seen']} ({row['fix']})" for row in rows if row["status"] == "fail"]
+    if order.job.nodes > 1 and order.kind in ("ssh", "docker") and not found:
+        found = _rendezvous_problems(order)
+    return found
 
 
 def _rendezvous_problems(order: Order) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.measure import ROOT, Row
+from bench.measure import ROOT, Row, cpu_seconds, tool
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -42,10 +42,10 @@ def rows() -> Iterator[Row]:
         one_by_one = 10 * (time.process_time() - begun)
         with serving(folder, str(folder / "runs")) as server, page_open(server) as page, training(runs[-LIVE:]):
             page.until(lambda: len(page.rows) == RUNS and not any(row.get("pending") for row in page.rows.values()))
-            size, before = page.size, cpu(server.process.pid)
+            size, before = page.size, cpu_seconds(server.process.pid)
             time.sleep(SECONDS)
             whole = len(json.dumps(list(page.rows.values())))
-            used, sent = cpu(server.process.pid) - before, page.size - size
+            used, sent = cpu_seconds(server.process.pid) - before, page.size - size
             memory = resident(server.process.pid)
         with bare_server() as pid:
             bare = resident(pid)
@@ -53,9 +53,8 @@ def rows() -> Iterator[Row]:
     yield Row(f"{say}: CPU / wall clock", used, SECONDS, 0.3)
     yield Row(f"{say}: memory / python -m http.server", memory, bare, 4, unit="MB")
     yield Row(f"{say}: sent to a page / all rows once a second", sent / 1e3, SECONDS * whole / 1e3, 0.1, unit="kB")
-    yield Row(
-        f"{say}: CPU until all are judged / looks one by one", before, one_by_one, 3
-    )  # live ones are judged again meanwhile
+    # live ones are judged again meanwhile
+    yield Row(f"{say}: CPU until all are judged / looks one by one", before, one_by_one, 3)
 
 
 # -- runs
@@ -74,14 +73,11 @@ def make_runs(root: Path, count: int, live: int, seed: int = 0) -> list[record.R
         steps = TOTAL if ended == "finished" else dice.randrange(1000, TOTAL // 2)
         ago = time.time() - (30 if is_live else dice.uniform(3600, 40 * 86400))
         write_points(run, dice, range(0, steps, 50), ago - steps / 20)
-        with run.log.open("a") as log:
-            log.write(
-                "Traceback (most recent call last):\nRuntimeError: CUDA out of memory\n" if ended == "failed" else ""
-            )
-        saved = [
-            {"path": f"checkpoints/step-{at}.pt", "step": at, "time": ago, "bytes": 1 << 28}
-            for at in range(4000, steps, 4000)
-        ]
+        if ended == "failed":
+            with run.log.open("a") as log:
+                log.write("Traceback (most recent call last):\nRuntimeError: CUDA out of memory\n")
+        each, places = {"time": ago, "bytes": 1 << 28}, range(4000, steps, 4000)
+        saved = [{"path": f"checkpoints/step-{at}.pt", "step": at, **each} for at in places]
         run.checkpoints_index.write_text(json.dumps({"checkpoints": saved}))
         if ended:
             run.log_event(ended, **({"exit_code": 1} if ended == "failed" else {}))
@@ -149,7 +145,7 @@ class Served:
 def serving(home: Path, *words: str, port: int = 0) -> Iterator[Served]:
     """`rgt watch serve` as a process of its own, with its cache and token below `home`."""
     env = os.environ | {"XDG_CACHE_HOME": f"{home}/cache", "XDG_STATE_HOME": f"{home}/state"}
-    command = [sys.executable, str(ROOT / "scripts" / "watch.py"), "serve", f"--port={port}", *words]
+    command = tool("watch", "serve", f"--port={port}", *words)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd=home)
     try:
         assert process.stdout
@@ -212,23 +208,14 @@ def page_open(server: Served, last: str = "") -> Iterator[Page]:
 
 @contextmanager
 def bare_server() -> Iterator[int]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(1.0)
     try:
         yield process.pid
     finally:
         process.kill()
         process.wait()
-
-
-def cpu(pid: int) -> float:
-    """Seconds of user and system time."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> float:

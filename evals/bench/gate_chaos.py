@@ -12,7 +12,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.measure import ROOT
+from bench.measure import tool
 
-GATE = ROOT / "scripts" / "gpu_gate.py"
 # A job claims the slot with mkdir, which only one can do at a time, and says so when somebody else has it.
 JOB = 'mkdir "$0/busy" 2>/dev/null || echo "$1" >> "$0/overlaps"; echo "$1" >> "$0/ran"; sleep 0.05; rmdir "$0/busy"'
 
@@ -56,9 +54,8 @@ class Chaos:
         self.mutex = threading.Lock()
 
     def gate(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(GATE), *arguments]
-        environment = {**os.environ, "RGT_QUEUE": str(self.queue)}
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(tool("gpu_gate", *arguments), env={**os.environ, "RGT_QUEUE": str(self.queue)}, **pipes)
 
     def submit(self, name: str, detach: bool) -> subprocess.Popen[str]:
         options = ["-n", name, "--slots", "1", *(["--detach"] if detach else [])]

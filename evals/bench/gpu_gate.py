@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench import gate_chaos
-from bench.measure import Row, quiet, take_turns
+from bench.measure import Row, cpu_seconds, quiet, take_turns, tool
 
 JOBS = 60
 # start and end of a job in nanoseconds, told by the job itself in the same way on both sides
@@ -46,7 +46,7 @@ def gap(directory: Path) -> Iterator[Row]:
 def _gate(directory: Path) -> Callable[[list[str]], None]:
     environment = {**os.environ, "RGT_QUEUE": str(directory / "queue")}
     options = ["-n", "job", "--slots", "1", "--detach", "--"]
-    return lambda command: _call([sys.executable, str(gate_chaos.GATE), *options, *command], environment)
+    return lambda command: _call(tool("gpu_gate", *options, *command), environment)
 
 
 def _spooler(directory: Path) -> Callable[[list[str]], None]:
@@ -79,10 +79,9 @@ def _stamps(file: Path) -> list[int]:
 def submit(directory: Path) -> Row:
     """A detached submit, beside the cheapest Python command line there is."""
     queue = ["--queue", str(directory), "-n", "job", "--slots", "1", "--detach", "--", "true"]
-    ours, peer = take_turns(
-        quiet(sys.executable, str(gate_chaos.GATE), *queue), quiet(sys.executable, "-c", "import click"), rounds=15
-    )
-    return Row("gpu_gate: detached submit / import click", ours, peer, goal=2)
+    peer = quiet(sys.executable, "-c", "import click")
+    ours, peer_took = take_turns(quiet(*tool("gpu_gate", *queue)), peer, rounds=15)
+    return Row("gpu_gate: detached submit / import click", ours, peer_took, goal=2)
 
 
 def waiting(directory: Path) -> Row:
@@ -92,28 +91,21 @@ def waiting(directory: Path) -> Row:
     chaos.gate("-n", "second", "--slots", "1", "--detach", "--", "true").communicate(timeout=60)
     chaos.wait_for(lambda jobs: jobs[0]["state"] == "running" and bool(jobs[1]["reason"]))
     pid = chaos.jobs()[1]["gate"]["pid"]
-    before = _cpu_seconds(pid)
+    before = cpu_seconds(pid)
     time.sleep(WATCHED_SECONDS)  # the measured interval
-    used = (_cpu_seconds(pid) - before) / WATCHED_SECONDS
+    used = (cpu_seconds(pid) - before) / WATCHED_SECONDS
     chaos.gate("cancel", "second", "first").communicate(timeout=60)
     return Row("gpu_gate: CPU share of a waiting gate / 0.5 %", used, 0.005, goal=1, unit="")
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def storm(directory: Path) -> Iterator[Row]:
     """20 submitters x 50 jobs with gates killed at random; each count must be zero."""
     outcome = gate_chaos.storm(directory, submitters=20, jobs=50)
-    twice = len(outcome.ran) - len(set(outcome.ran))
     counts = {
         "two jobs in one slot": outcome.overlaps,
         "jobs without a record": len(outcome.without_record),
         "starts out of order": outcome.out_of_order,
-        "jobs that ran twice": twice,
+        "jobs that ran twice": len(outcome.ran) - len(set(outcome.ran)),
     }
-    for what, count in counts.items():
-        label = f"gpu_gate: {what}, {len(outcome.submitted)} jobs, {outcome.kills} kills"
-        yield Row(label, count, 1, goal=0, unit="")
+    how = f"{len(outcome.submitted)} jobs, {outcome.kills} kills"
+    yield from (Row(f"gpu_gate: {what}, {how}", count, 1, goal=0, unit="") for what, count in counts.items())

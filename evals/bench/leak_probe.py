@@ -12,13 +12,12 @@ import math
 import os
 import random
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.measure import ROOT, Ran, Row, ran, timed
+from bench.measure import Ran, Row, ran, timed, tool
 
 import numpy as np
 
@@ -58,8 +57,7 @@ def _sort(*paths: Path) -> None:
 
 def _probe(train: Path, test: Path) -> tuple[dict[str, set[int]], float, float]:
     """What it found by line, the seconds and the peak memory in MB of its process."""
-    script = str(ROOT / "scripts" / "leak_probe.py")
-    command = [sys.executable, script, "overlap", "--train", str(train), "--test", str(test), "--json"]
+    command = tool("leak_probe", "overlap", "--train", train, "--test", test, "--json")
     outputs: list[Ran] = []
     seconds = timed(lambda: outputs.append(ran(command)))
     report: dict[str, Any] = json.loads(outputs[0].out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -70,6 +71,17 @@ def ran(command: list[str]) -> Ran:
     done = subprocess.run([sys.executable, "-c", _BETWEEN, *command], capture_output=True, check=True)
     code, peak = done.stderr.split()[-2:]
     return Ran(int(code), done.stdout, int(peak) / (1024 if sys.platform == "linux" else 1 << 20))
+
+
+def tool(name: str, *words: object) -> list[str]:
+    """One of our tools as a command."""
+    return [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *map(str, words)]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def quiet(*command: str) -> Callable[[], object]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.link import Link
-from bench.measure import ROOT, Row, timed
+from bench.measure import ROOT, Row, timed, tool
 
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -26,7 +26,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import numpy as np
 from examples.cpu_lifecycle import box
 
-SCRIPT = str(ROOT / "scripts" / "transfer.py")
 GIB, FILES, ROUNDS = 1 << 30, 5000, 3
 GIGABIT = 125e6  # bytes a second
 
@@ -69,7 +68,7 @@ def _compare(folder: Path, line: Link, there: Path, what: str, goal: float) -> I
     rsync = ["rsync", "-a", "-e", f"ssh -F {config}", f"box:{there}/", f"{plain}/"]
 
     def ours() -> None:
-        _run([sys.executable, SCRIPT, "pull", f"box:{there}", str(here)], env)
+        _run(tool("transfer", "pull", f"box:{there}", here), env)
 
     def aside(path: Path) -> None:
         """Not deleted before the end: for some seconds after it, ext4 takes a millisecond for each new file."""
@@ -92,7 +91,7 @@ def _resumed(folder: Path, line: Link, there: Path) -> Row:
     before, here = line.down, folder / "here"
     line.cut_at = [before + GIB * (number + 1) // 11 for number in range(10)]
     env = {**os.environ, "RGT_SSH_CONFIG": str(_config(folder, line.port))}
-    _run([sys.executable, SCRIPT, "pull", f"box:{there}", str(here)], env)
+    _run(tool("transfer", "pull", f"box:{there}", here), env)
     shutil.rmtree(here)
     return Row("bytes of a pull cut 10 times / the file's, 1 GiB", (line.down - before) / 1e6, GIB / 1e6, 1.05, "M")
 

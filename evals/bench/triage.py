@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.measure import ROOT, Row, ran, take_turns
+from bench.measure import ROOT, Row, ran, take_turns, tool
 
 import yaml
 
@@ -120,8 +120,7 @@ def write_log(path: Path, size: int) -> None:
 
 def peak(path: Path) -> float:
     """Runs triage; its peak memory in MB. An answer that misses the last line is no answer."""
-    command = [sys.executable, str(ROOT / "scripts" / "triage.py"), str(path), "--json"]
-    done = ran(command)
+    done = ran(tool("triage", path, "--json"))
     if done.code != 1 or b"is killed by signal: Killed" not in done.out:
         raise AssertionError(f"triage did not find the failure in {path}")
     return done.peak

@@ -15,12 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.measure import ROOT, Row, quiet, take_turns, timed
+from bench.measure import ROOT, Row, quiet, take_turns, timed, tool
 
 SIZE, LARGE = 2 << 30, 8 << 30
 ROUNDS = 3
 MANY = 50_000
-SCRIPT = str(ROOT / "scripts" / "verify_local.py")
 _TENSOR = 128 << 20  # bytes of one tensor: a large linear layer
 
 _PEER = """
@@ -62,14 +61,14 @@ def rows() -> Iterator[Row]:
         yield Row("peak anonymous memory, 8 GiB / 2 GiB", large.ours, small.ours, 2.0, "M")
         path.unlink()
         for many in (make_torch(path.with_suffix(".pt"), MANY * 64, 64), make_safetensors(path, MANY * 64, 64)):
-            took = min(timed(quiet(sys.executable, SCRIPT, str(many))) for _ in range(ROUNDS))
+            took = min(timed(quiet(*tool("verify_local", many))) for _ in range(ROUNDS))
             yield Row(f"verify {MANY} tensors, {many.suffix} / 7 s", took, 7.0, 1.0)
 
 
 def _speed(path: Path) -> Iterator[Row]:
     name, file, python = path.suffix, str(path), sys.executable
-    ours = quiet(python, SCRIPT, file)
-    quick = quiet(python, SCRIPT, file, "--no-digest")
+    ours = quiet(*tool("verify_local", file))
+    quick = quiet(*tool("verify_local", file, "--no-digest"))
     sha256, crc32, naive = (
         quiet(python, "-c", *words, file) for words in ((_PEER, "sha256"), (_PEER, "crc32"), (_NAIVE,))
     )
@@ -84,7 +83,7 @@ def _speed(path: Path) -> Iterator[Row]:
 
 
 def _memory(path: Path, what: str) -> Row:
-    peak, _ = anonymous_peak([sys.executable, SCRIPT, str(path)])
+    peak, _ = anonymous_peak(tool("verify_local", path))
     return Row(f"peak anonymous memory, {what} / 200 MB", peak / 1e6, 200.0, 1.0, "M")
 
 

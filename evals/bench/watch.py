@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.measure import ROOT, Row, ran, take_turns, timed
+from bench.measure import ROOT, Row, ran, take_turns, timed, tool
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -35,9 +35,8 @@ def rows() -> Iterator[Row]:
 
 
 def dense(dice: random.Random, step: int) -> str:
-    return (
-        f"iter HHH{step:06d}: loss {dice.uniform(2, 3):.4f}, time {dice.uniform(10, 12):.2f}ms, mfu 31.{step % 10}%\n"
-    )
+    loss, took = dice.uniform(2, 3), dice.uniform(10, 12)
+    return f"iter HHH{step:06d}: loss {loss:.4f}, time {took:.2f}ms, mfu 31.{step % 10}%\n"
 
 
 def mixed(dice: random.Random, step: int) -> str:
@@ -66,13 +65,9 @@ def write(path: Path, size: int, line: object = dense) -> None:
             file.write(stretch.replace(b"HHH", b"%03d" % number))
 
 
-def _watch(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "scripts" / "watch.py"), *words, "--json"]
-
-
 def _first_look(log: Path, cache: Path) -> None:
     subprocess.run(["rm", "-rf", str(cache)], check=True)
-    done = subprocess.run(_watch(str(log)), stdout=subprocess.PIPE)
+    done = subprocess.run(tool("watch", log, "--json"), stdout=subprocess.PIPE)
     found = json.loads(done.stdout)
     if found["roles"].get("loss") != "loss" or found["now"]["step"] is None:
         raise AssertionError(f"nothing was read: {found['now']}")
@@ -94,8 +89,8 @@ def _huge(folder: Path) -> Iterator[Row]:
     write(log, HUGE)
     write(small, 1)
     os.truncate(small, 1 << 20)
-    base = ran(_watch(str(small))).peak
-    yield Row("watch: memory at 5 GB / at 1 MB", ran(_watch(str(log))).peak, base, goal=1.3, unit=" MB")
+    base = ran(tool("watch", small, "--json")).peak
+    yield Row("watch: memory at 5 GB / at 1 MB", ran(tool("watch", log, "--json")).peak, base, goal=1.3, unit=" MB")
     more = small.read_bytes()
     costs = []
     for n in range(5):
@@ -103,9 +98,7 @@ def _huge(folder: Path) -> Iterator[Row]:
             file.write(more)
         alone = folder / f"alone-{n}.log"
         alone.write_bytes(more)
-        costs.append(
-            (timed(functools.partial(_run, _watch(str(log)))), timed(functools.partial(_run, _watch(str(alone)))))
-        )
+        costs.append([timed(functools.partial(_run, tool("watch", path, "--json"))) for path in (log, alone)])
     ours, peer = sorted(pair[0] for pair in costs)[2], sorted(pair[1] for pair in costs)[2]
     yield Row("watch: poll of 5 GB + 1 MB / first look at 1 MB", ours, peer, goal=1.3)
     log.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -43,19 +44,26 @@ class Document:
         wide = len(_CJK.findall(self.text))
         return wide + (len(self.text) - wide) // 4
 
+    def targets(self) -> set[Path]:
+        """What its links lead to in the repository, there or not."""
+        return {path for link in self.links if (path := resolved(self.path, link.text.partition("#")[0]))}
+
     def front_matter(self) -> dict[str, Any]:
         match = _FRONT_MATTER.match(self.text)
         data = yaml.safe_load(match[1]) if match else {}
         return data if isinstance(data, dict) else {}
 
 
+def resolved(source: Path, name: str) -> Path | None:
+    """A link's target relative to the repository; None when it climbs out of it."""
+    path = os.path.normpath(source.parent / name)
+    return None if path.startswith("..") else Path(path)
+
+
 def load_all(root: Path) -> list[Document]:
     """Every Markdown file that is part of the repository."""
-    return [parse(path.relative_to(root), path.read_text(encoding="utf-8")) for path in _markdown_files(root)]
-
-
-def _markdown_files(root: Path) -> list[Path]:
-    return sorted(path for path in repository_files(root) if path.suffix == ".md")
+    files = sorted(path for path in repository_files(root) if path.suffix == ".md")
+    return [parse(path.relative_to(root), path.read_text(encoding="utf-8")) for path in files]
 
 
 def repository_files(root: Path) -> list[Path]:
@@ -70,11 +78,9 @@ def repository_files(root: Path) -> list[Path]:
 
 def _made_here(path: Path) -> bool:
     """What running things leaves in the folder; .gitignore names the same."""
-    kept = (".ci", ".github", ".gitignore")
-    first = path.parts[0]
-    return (
-        first in ("demo-out", "build", "dist") or first.endswith(".egg-info") or (first[0] == "." and first not in kept)
-    )
+    first, kept = path.parts[0], (".ci", ".github", ".gitignore")
+    hidden = first[0] == "." and first not in kept
+    return hidden or first in ("demo-out", "build", "dist") or first.endswith(".egg-info")
 
 
 def parse(path: Path, text: str) -> Document:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from doccheck import commands, generate, signatures
-from doccheck.documents import Document, catalogue_entries, load_all, repository_files
+from doccheck.documents import Document, catalogue_entries, load_all, repository_files, resolved
 from rgt.catalogue.entries import FIELDS, FOLDERS, SHORT
 from rgt.catalogue.entries import parse as parse_entries
 
@@ -52,29 +52,11 @@ def links(repository: Repository) -> Iterator[str]:
             if re.match(r"[a-z]+:", link.text):
                 continue
             name, _, anchor = link.text.partition("#")
-            target = _resolve(document.path, name) if name else document.path
+            target = resolved(document.path, name) if name else document.path
             if target is None or not (repository.root / target).exists():
                 yield f"{document.path}:{link.line}: the link {link.text} leads nowhere"
-            elif anchor and anchor not in _anchors(repository, target):
+            elif anchor and not (target in repository.by_path and anchor in repository.by_path[target].anchors):
                 yield f"{document.path}:{link.line}: {target} has no heading for #{anchor}"
-
-
-def _resolve(source: Path, name: str) -> Path | None:
-    """A link's target relative to the repository; None when it climbs out of it."""
-    parts: list[str] = []
-    for part in (source.parent / name).parts:
-        if part == "..":
-            if not parts:
-                return None
-            parts.pop()
-        else:
-            parts.append(part)
-    return Path(*parts)
-
-
-def _anchors(repository: Repository, target: Path) -> set[str]:
-    document = repository.by_path.get(target)
-    return document.anchors if document else set()
 
 
 def paths(repository: Repository) -> Iterator[str]:
@@ -98,17 +80,14 @@ def _path_problem(repository: Repository, names: set[str], word: str) -> str | N
     if _PATH.fullmatch(word):
         pattern = re.sub(r"<[^<>]*>", "*", word)
         if "*" in pattern:
-            exists = any(path.match(pattern.rstrip("/")) for path in [*repository.files, *_folders(repository)])
+            folders = {parent for path in repository.files for parent in path.parents}
+            exists = any(path.match(pattern.rstrip("/")) for path in [*repository.files, *folders])
         else:
             exists = (repository.root / pattern).exists()
         return None if exists else f"the path {word} does not exist"
     if _BARE_SCRIPT.fullmatch(word) and word not in names:
         return f"no file of the repository is called {word}"
     return None
-
-
-def _folders(repository: Repository) -> set[Path]:
-    return {parent for path in repository.files for parent in path.parents}
 
 
 def command_lines(repository: Repository) -> Iterator[str]:
@@ -134,20 +113,13 @@ def reachable(repository: Repository) -> Iterator[str]:
     """Every reference, profile and example is at most two links away from SKILL.md."""
     seen, edge = {SKILL}, {SKILL}
     for _ in range(HOPS):
-        edge = {target for path in edge for target in _targets(repository, path)} - seen
+        links = (repository.by_path[path].targets() for path in edge & repository.by_path.keys())
+        edge = set().union(*links) & repository.by_path.keys() - seen
         seen |= edge
     for document in repository.documents:
         routed = document.path.parts[0] in ("references", "profiles", "examples") and not _is_short(document)
         if routed and document.path not in seen:
             yield f"{document.path}: not within {HOPS} links of SKILL.md; link it or delete it"
-
-
-def _targets(repository: Repository, path: Path) -> Iterator[Path]:
-    document = repository.by_path.get(path)
-    for link in document.links if document else []:
-        target = _resolve(path, link.text.partition("#")[0])
-        if target in repository.by_path:
-            yield target
 
 
 def budgets(repository: Repository) -> Iterator[str]:

@@ -12,24 +12,19 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "evals"), str(ROOT / "scripts")]
 
-from rgt import cli, files  # noqa: E402
+from rgt import files  # noqa: E402
 from rgt.compare_runs import flat_settings  # noqa: E402
 from rgt.metrics import table  # noqa: E402
+from strangers.scoring import Row, answer, asked, command  # noqa: E402
 
-import click  # noqa: E402
-
-Row = dict[str, Any]
 Point = tuple[str, str, int | None]  # metric, split, step
 
 
@@ -74,8 +69,7 @@ def judge(run: Row, found: Row) -> Counter[str]:
 
 def ask(folder: Path, row: Row) -> tuple[Counter[str], list[str]]:
     with tempfile.TemporaryDirectory() as into:
-        command = [sys.executable, str(ROOT / "scripts" / "adopt.py"), row["path"], "--into", into, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        said = answer("adopt", row["path"], "--into", into, cwd=folder)
         homes = sorted(path.parent for path in Path(into).glob("*/run.json"))
         adopted = [read(home) for home in homes]
     total: Counter[str] = Counter(invented=max(0, len(adopted) - len(row["runs"])))
@@ -86,23 +80,19 @@ def ask(folder: Path, row: Row) -> tuple[Counter[str], list[str]]:
         best = max(counts, key=lambda count: (count["read"], count["set"]))
         total += best
         if best["missed"] or best["wrong"] or best["unset"] or best["unseeded"]:
-            notes.append(f"{row['id']} {run['name']}: {dict(best)}; {done.stderr.strip()[-150:]}")
+            notes.append(f"{row['id']} {run['name']}: {dict(best)}; {said.get('error', '')[-150:]}")
     return total, notes
 
 
-@click.command(cls=cli.Command)
-@click.argument("folder", type=click.Path(path_type=Path, exists=True))
-@click.option("--show", is_flag=True, help="List the runs of which something is missing or wrong.")
+@command("List the runs of which something is missing or wrong.")
 def main(folder: Path, show: bool) -> None:
     """Print values, settings and seeds read, missed and wrong."""
-    rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line]
     total: Counter[str] = Counter()
-    with ThreadPoolExecutor(2) as pool:
-        for count, notes in pool.map(lambda row: ask(folder, row), rows):
-            total += count
-            print(*notes, sep="\n", end="\n" if notes else "") if show else None
+    for row, (count, notes) in asked(ask, folder):
+        total += count + Counter(places=1, runs=len(row["runs"]))
+        print(*notes, sep="\n", end="\n" if notes else "") if show else None
     values = total["read"] + total["missed"] + total["wrong"]
-    print(f"{len(rows)} places, {sum(len(row['runs']) for row in rows)} runs; invented runs {total['invented']}")
+    print(f"{total['places']} places, {total['runs']} runs; invented runs {total['invented']}")
     print(f"values read {total['read']} of {values}; wrong {total['wrong']}")
     print(f"settings read {total['set']} of {total['set'] + total['unset']}", end="")
     print(f"; seeds read {total['seeded']} of {total['seeded'] + total['unseeded']}")

@@ -10,55 +10,37 @@ A row is {"id", "root", "a": [runs of arm A below root, or FILE.csv::COLUMN=VALU
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rgt import cli  # noqa: E402
+from strangers.scoring import Row, answer, asked, command
 
-import click  # noqa: E402
-
-Row = dict[str, Any]
 NAMES = {"inconclusive": "undecided", "bug?": "bug-suspect"}  # the authors' words, and the program's
 
 
 def ask(folder: Path, row: Row) -> Row:
-    command = [sys.executable, str(ROOT / "scripts" / "compare_runs.py"), *row["a"], "--vs", *row["b"]]
-    command += ["--metric", row["metric"], "--json"]
-    command += ["--split", row["split"]] if row.get("split") else []
-    command += ["--intended", row["intended"]] if row.get("intended") else []
+    words = [*row["a"], "--vs", *row["b"], "--metric", row["metric"]]
+    words += ["--split", row["split"]] if row.get("split") else []
+    words += ["--intended", row["intended"]] if row.get("intended") else []
     if row.get("lower_is_better") is not None:
-        command.append("--lower-is-better" if row["lower_is_better"] else "--higher-is-better")
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder / row.get("root", "."))
-    try:
-        answer: Row = json.loads(done.stdout)
-    except ValueError:
-        return {"verdict": "error", "findings": [], "why": done.stderr.strip()[-300:]}
-    return answer
+        words.append("--lower-is-better" if row["lower_is_better"] else "--higher-is-better")
+    return {"verdict": "error", **answer("compare_runs", *words, cwd=folder / row.get("root", "."))}
 
 
-@click.command(cls=cli.Command)
-@click.argument("folder", type=click.Path(path_type=Path, exists=True))
-@click.option("--show", is_flag=True, help="List the wrong verdicts, the confounds not told and those wrongly told.")
+@command("List the wrong verdicts, the confounds not told and those wrongly told.")
 def main(folder: Path, show: bool) -> None:
     """Print right verdicts by kind, directions, and confounds told, missed and invented."""
-    rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line]
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda row: ask(folder, row), rows))
     counts: Counter[str] = Counter()
     table: Counter[tuple[str, str]] = Counter()
-    for row, answer in zip(rows, answers, strict=True):
-        said, right = answer["verdict"], NAMES.get(row["verdict"], row["verdict"])
-        reasons = " ".join(reason for one in answer.get("comparisons", ()) for reason in one["reasons"])
+    for row, found in asked(ask, folder):
+        counts["campaigns"] += 1
+        said, right = found["verdict"], str(NAMES.get(row["verdict"], row["verdict"]))
+        reasons = " ".join(reason for one in found.get("comparisons", ()) for reason in one["reasons"])
         if right == "effect" and row["disclose"] and "cannot be attributed" in reasons:
             said = "effect"  # it is larger than the noise, and the planted confound may be why
         table[right, said] += 1
@@ -66,7 +48,7 @@ def main(folder: Path, show: bool) -> None:
         counts["right"] += fine
         codes = ("confound", "undeclared", "budget", "hardware", "mixed")  # mixed: one run of an arm is set otherwise
         told = " ".join(
-            one["message"] for one in answer["findings"] if one["code"] in codes and one["severity"] != "info"
+            one["message"] for one in found["findings"] if one["code"] in codes and one["severity"] != "info"
         )
         confounds = [word.partition(":")[2] for word in row["disclose"] if word.startswith("confound:")]
         missed = [key for key in confounds if not re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", told)]
@@ -74,18 +56,18 @@ def main(folder: Path, show: bool) -> None:
         counts["missed"] += len(missed)
         counts["invented"] += bool(told and not row["disclose"])
         if row.get("direction") and said == right:
-            first = answer["comparisons"][0]
+            first = found["comparisons"][0]
             ahead = "A better" if mean(first["values"][0]) > mean(first["values"][1]) else "B better"
             behind = "B better" if ahead == "A better" else "A better"
             better = {"up": ahead, "down": behind}.get(first["direction"], "not known")
             counts["directions"] += 1
             counts["direction right"] += better == row["direction"]
         if show and (not fine or missed or (told and not row["disclose"])):
-            why = answer.get("why") or " | ".join(one["message"][:160] for one in answer["findings"][:3])
+            why = found.get("error") or " | ".join(one["message"][:160] for one in found["findings"][:3])
             print(f"{row['id']} {row.get('form', '')}: {right}, said {said}; confounds missed {missed}\n    {why}")
             print(f"    {row.get('note', '')}")
-    share = counts["right"] / max(1, len(rows))
-    print(f"{len(rows)} campaigns: {counts['right']} verdicts right ({share:.1%})", end="")
+    share = counts["right"] / max(1, counts["campaigns"])
+    print(f"{counts['campaigns']} campaigns: {counts['right']} verdicts right ({share:.1%})", end="")
     print(f"; direction right {counts['direction right']} of {counts['directions']}")
     for right in sorted({pair[0] for pair in table}):
         words = " · ".join(f"{said} {count}" for (of, said), count in table.most_common() if of == right)

@@ -10,37 +10,22 @@ items: row numbers from 0, or file names]}. A case is flagged when leak_probe gi
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rgt import cli  # noqa: E402
-
-import click  # noqa: E402
-
-Row = dict[str, Any]
+from strangers.scoring import Row, answer, asked, command, read
 
 
 def ask(folder: Path, row: Row) -> Row:
-    command = [sys.executable, str(ROOT / "scripts" / "leak_probe.py"), "overlap", "--json"]
-    command += ["--train", row["train"], "--test", row["test"], "--list", str(folder / f"{row['id']}.matches")]
-    command += ["--group", row["group"]] if row.get("group") else []
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    try:
-        answer: Row = json.loads(done.stdout)
-    except ValueError:
-        return {"findings": [], "error": done.stderr.strip()[-300:]}
-    found = (folder / f"{row['id']}.matches").read_text(encoding="utf-8").splitlines()
-    kept = [json.loads(line) for line in found]
-    answer["items"] = {one["item"] for one in kept if one["kind"] != "coincidence"}
-    return answer
+    matches = folder / f"{row['id']}.matches"
+    words = ["overlap", "--train", row["train"], "--test", row["test"], "--list", matches]
+    found = answer("leak_probe", *words, *(["--group", row["group"]] if row.get("group") else []), cwd=folder)
+    if "error" not in found:
+        found["items"] = {one["item"] for one in read(matches) if one["kind"] != "coincidence"}
+    return found
 
 
 def expected(folder: Path, row: Row) -> set[str]:
@@ -58,29 +43,24 @@ def expected(folder: Path, row: Row) -> set[str]:
     return {f"{test.name}:{lines[int(item)]}" for item in row["items"]}
 
 
-@click.command(cls=cli.Command)
-@click.argument("folder", type=click.Path(path_type=Path, exists=True))
-@click.option("--show", is_flag=True, help="List the cases that are not right.")
+@command("List the cases that are not right.")
 def main(folder: Path, show: bool) -> None:
     """Print leaky cases missed, clean ones flagged, and leaked items found and wrongly named."""
-    rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line]
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda row: ask(folder, row), rows))
     counts: Counter[str] = Counter()
-    for row, answer in zip(rows, answers, strict=True):
-        flagged = any(one["severity"] != "info" and one["code"] != "unknown" for one in answer["findings"])
+    for row, found in asked(ask, folder):
+        flagged = any(one["severity"] != "info" and one["code"] != "unknown" for one in found["findings"])
         kind = "leaky" if row["leaky"] else "clean"
         counts[kind] += 1
         counts[f"{kind} flagged"] += flagged
-        said = {Path(item).name for item in answer.get("items", ())}
+        said = {Path(item).name for item in found.get("items", ())}
         true = set() if row["kinds"] == ["group"] else expected(folder, row)
         counts["items"] += len(true)
         counts["found"] += len(true & said)
         counts["wrong"] += len(said - true)
-        if show and (flagged != row["leaky"] or "error" in answer or true - said or said - true):
+        if show and (flagged != row["leaky"] or "error" in found or true - said or said - true):
             print(f"{row['id']} {kind} {row['kinds']}: missed {len(true - said)} of {len(true)}", end="")
             print(f", wrong {len(said - true)}")
-            print(f"    {answer.get('error') or ' | '.join(one['message'][:150] for one in answer['findings'][:2])}")
+            print(f"    {found.get('error') or ' | '.join(one['message'][:150] for one in found['findings'][:2])}")
             print(f"    {row.get('note', '')}")
     print(f"leaky cases flagged {counts['leaky flagged']} of {counts['leaky']}", end="")
     print(f"; clean ones flagged {counts['clean flagged']} of {counts['clean']}")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -25,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "evals"), str(ROOT / "scripts")]
 
 from rgt import cli  # noqa: E402
+from strangers.scoring import answer, read  # noqa: E402
 
 import click  # noqa: E402
 
@@ -85,15 +85,9 @@ def run(case: Path) -> dict[str, Any]:
     documents = sorted(path for path in (case / "docs").rglob("*") if path.is_file())
     with tempfile.TemporaryDirectory() as folder:
         sheet = Path(folder) / "numbers.jsonl"
-        options = ["--values", str(truth), "--sheet", str(sheet), "--json"]
-        command = [sys.executable, str(ROOT / "scripts" / "reconcile.py"), *options, *map(str, documents)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        lines = sheet.read_text(encoding="utf-8").split("\n") if sheet.exists() else []
-    try:
-        report: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        report = {"findings": [], "error": done.stderr.strip()[-300:]}
-    asked = [{**(row := json.loads(line)), "path": row["file"], "evidence": row["number"]} for line in lines if line]
+        report = answer("reconcile", "--values", truth, "--sheet", sheet, *documents)
+        rows = read(sheet) if sheet.exists() else []
+    asked = [{**row, "path": row["file"], "evidence": row["number"]} for row in rows]
     return {"case": case, "labels": labels["planted"], "report": report, "documents": documents, "asked": asked}
 
 

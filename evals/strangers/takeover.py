@@ -12,62 +12,47 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rgt import cli  # noqa: E402
+from strangers.scoring import Row, answer, asked, command
 
-import click  # noqa: E402
-
-Row = dict[str, Any]
 LOUD = ("error", "warning")
 
 
 def ask(folder: Path, row: Row) -> Row:
     project = (folder / row["path"]).resolve()
-    command = [sys.executable, str(ROOT / "scripts" / "takeover.py"), "snapshot", str(project), "--seconds", "20"]
-    command.append("--json")
-    done = subprocess.run(command, capture_output=True, text=True, cwd=project)
-    answer: Row = json.loads(done.stdout)
-    answer["findings"] = [one for one in answer["findings"] if str(one["path"]).startswith((str(project), "."))]
-    return answer
+    found = answer("takeover", "snapshot", project, "--seconds", "20", cwd=project)
+    found["findings"] = [one for one in found["findings"] if str(one["path"]).startswith((str(project), "."))]
+    return found
 
 
-def named(fact: Row, answer: Row) -> bool:
+def named(fact: Row, found: Row) -> bool:
     """By its finding, or by the record of its run, repository or checkpoint."""
     word = re.compile("|".join(fact["words"]), re.I)
-    texts = [" ".join(map(str, one.values())) for one in answer["findings"]]
+    texts = [" ".join(map(str, one.values())) for one in found["findings"]]
     place = fact["where"].rstrip("/")
-    kept = [json.dumps(one) for key in ("runs", "git", "drift", "stopped") for one in answer.get(key, ())]
+    kept = [json.dumps(one) for key in ("runs", "git", "drift", "stopped") for one in found.get(key, ())]
     about = [text for text in kept if place in text or str(Path(place).parent) in text]
     return any(word.search(text) for text in (*texts, *about))
 
 
-@click.command(cls=cli.Command)
-@click.argument("folder", type=click.Path(path_type=Path, exists=True))
-@click.option("--show", is_flag=True, help="List the facts that are not named, and what is said of tidy projects.")
+@command("List the facts that are not named, and what is said of tidy projects.")
 def main(folder: Path, show: bool) -> None:
     """Print facts named by kind, and tidy projects with a warning or an error."""
-    rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text(encoding="utf-8").splitlines() if line]
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda row: ask(folder, row), rows))
     planted: Counter[str] = Counter()
     found: Counter[str] = Counter()
     tidy = alarmed = 0
-    for row, answer in zip(rows, answers, strict=True):
-        loud = [one for one in answer["findings"] if one["severity"] in LOUD]
+    for row, answered in asked(ask, folder):
+        loud = [one for one in answered["findings"] if one["severity"] in LOUD]
         tidy, alarmed = tidy + row["clean"], alarmed + (row["clean"] and bool(loud))
         if show and row["clean"]:
             print(*(f"{row['id']}: tidy, and: {one['code']}: {one['message']}" for one in loud), sep="\n")
         for fact in row["facts"]:
-            hit = named(fact, answer)
+            hit = named(fact, answered)
             planted[fact["kind"]] += 1
             found[fact["kind"]] += hit
             if show and not hit:

@@ -10,7 +10,6 @@ A row is {"id", "family", "log", "line": the decisive line, "accept": [ids of en
 from __future__ import annotations
 
 import io
-import json
 import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -18,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "evals"), str(ROOT / "scripts")]
 
 from rgt import cli  # noqa: E402
 from rgt.triage import causes, scan  # noqa: E402
+from strangers.scoring import read  # noqa: E402
 
 import click  # noqa: E402
 
 DATA = Path(__file__).with_suffix("")
-RIGHT, UNKNOWN, SILENT, WRONG = "right", "unknown", "silent", "wrong"
+VERDICTS = RIGHT, UNKNOWN, SILENT, WRONG = "right", "unknown", "silent", "wrong"
 ALARM, QUIET = "false alarm", "healthy"
 
 
@@ -75,8 +75,7 @@ def main(files: tuple[Path, ...], show: bool, only: str | None) -> None:
     """Print right, unknown, silent, wrong and false alarms, in total and by family."""
     paths = files or tuple(sorted(DATA.glob("*.jsonl")))
     what = scan.plan()
-    rows = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines() if line]
-    answers = [judge(row, what) for row in rows]
+    answers = [judge(row, what) for path in paths for row in read(path)]
     for one in answers if show else ():
         if one.verdict not in (RIGHT, QUIET) and only in (None, one.verdict):
             print(f"{one.row['id']} {one.family}: {one.verdict}, said {' '.join(one.said[:3]) or 'nothing'}")
@@ -89,9 +88,7 @@ def table(answers: list[Answer]) -> None:
     counts = Counter(one.verdict for one in answers)
     healthy = counts[ALARM] + counts[QUIET]
     if failures:
-        words = (
-            f"{word} {counts[word]} ({counts[word] / len(failures):.0%})" for word in (RIGHT, UNKNOWN, SILENT, WRONG)
-        )
+        words = (f"{word} {counts[word]} ({counts[word] / len(failures):.0%})" for word in VERDICTS)
         print(f"{len(failures)} failures: " + " · ".join(words))
         lines = sum(one.line_right for one in failures)
         print(f"the decisive line is the one shown: {lines} ({lines / len(failures):.0%})")
@@ -100,10 +97,7 @@ def table(answers: list[Answer]) -> None:
     for one in failures:
         families[one.family][one.verdict] += 1
     for name, each in sorted(families.items(), key=lambda item: -item[1].total()):
-        print(
-            f"  {name:32} "
-            + " · ".join(f"{word} {each[word]}" for word in (RIGHT, UNKNOWN, SILENT, WRONG) if each[word])
-        )
+        print(f"  {name:32} " + " · ".join(f"{word} {each[word]}" for word in VERDICTS if each[word]))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from doccheck.documents import Document, load_all
+from doccheck.documents import load_all
 from trials.case import ROOT, Loaded
 
 SKILL = Path("SKILL.md")
@@ -22,27 +22,13 @@ class Library:
     """The documents of the bundle, and how far each is from SKILL.md."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        self.root = root
         self.documents = {document.path: document for document in load_all(root)}
         self.distance = {SKILL: 0}
         edge = [SKILL]
         while edge:
-            near = [(target, self.distance[path] + 1) for path in edge for target in self._links(self.documents[path])]
-            edge = []
-            for target, hops in near:
-                if target not in self.distance:
-                    self.distance[target] = hops
-                    edge.append(target)
-
-    def _links(self, document: Document) -> list[Path]:
-        found = []
-        for link in document.links:
-            name = link.text.partition("#")[0]
-            if name and ":" not in name:
-                target = (self.root / document.path.parent / name).resolve()
-                if target.is_relative_to(self.root.resolve()):
-                    found.append(target.relative_to(self.root.resolve()))
-        return [path for path in found if path in self.documents]
+            near = {target: path for path in edge for target in self.documents[path].targets()}
+            edge = [target for target in near if target in self.documents and target not in self.distance]
+            self.distance |= {target: self.distance[near[target]] + 1 for target in edge}
 
     def tokens(self, *names: str) -> int:
         """Of these files, and of all documents in these folders."""

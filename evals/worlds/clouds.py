@@ -1,7 +1,6 @@
-"""Providers' command lines that behave like the real ones in what matters here, on a state file of their own.
+"""Vast.ai's command line (1.5) as it is in what matters here, on a state file of its own.
 
-vastai (1.5): `destroy` asks; with a closed stdin it prints Aborted. and exits 0. runpodctl (2.15): delete asks nothing,
-`pod list` hides what is stopped.
+`destroy` asks; with a closed stdin it prints Aborted. and exits 0.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any
 
 from trials.case import Box
 
-_HEAD = """#!/usr/bin/env python3
+_VASTAI = """#!/usr/bin/env python3
 import json, sys
 from pathlib import Path
-STATE = Path(__file__).resolve().parent.parent / "{state}"
+STATE = Path(__file__).resolve().parent.parent / "vastai.json"
 LOG = STATE.with_suffix(".log")
 words = [w for w in sys.argv[1:] if w not in ("--raw", "-a", "--all", "-y", "--yes", "-q")]
 flags = set(sys.argv[1:]) - set(words)
@@ -28,11 +27,6 @@ def save():
 def fail(text):
     print(text, file=sys.stderr)
     sys.exit(2)
-"""
-
-_VASTAI = (
-    _HEAD
-    + """
 def line(i):
     return "%-8s %-10s %-12s %s/hr" % (i["id"], i["status"], i.get("label") or "-", i["dph"])
 def yes():
@@ -59,7 +53,7 @@ elif words[:2] == ["show", "instance"]:
     found = state["instances"].get(words[2])
     print(json.dumps(found if found else {"instances": None}, indent=1))
 elif words[:2] == ["show", "volumes"]:
-    print(json.dumps(list(state["volumes"].values()), indent=1))
+    print("[]")
 elif words[:2] == ["destroy", "instance"]:
     if words[2] not in state["instances"]:
         fail("no such instance " + words[2])
@@ -78,65 +72,25 @@ elif words[:2] == ["stop", "instance"]:
     save()
     print("stopping instance %s." % words[2])
 elif words[:2] == ["delete", "volume"]:
-    volume = state["volumes"].get(words[2]) or fail("no such volume")
-    if str(volume.get("instance")) in state["instances"]:
-        fail("volume is in use")
-    del state["volumes"][words[2]]
-    save()
-    print("deleted volume.")
+    fail("no such volume")
 else:
     fail("usage: vastai {show instances|show instance ID|show volumes|destroy instance ID|stop instance ID|...}")
 """
-)
-
-_RUNPODCTL = (
-    _HEAD
-    + """
-if words == ["version"]:
-    print("runpodctl 2.15.1")
-elif words[:2] == ["pod", "list"]:
-    rows = [p for p in state["pods"].values() if "--all" in flags or "-a" in flags or p["desiredStatus"] == "RUNNING"]
-    print(json.dumps(rows, indent=1))
-elif words[:2] == ["pod", "get"]:
-    print(json.dumps(state["pods"].get(words[2]) or fail("pod not found"), indent=1))
-elif words[:2] == ["pod", "stop"]:
-    (state["pods"].get(words[2]) or fail("pod not found"))["desiredStatus"] = "EXITED"
-    save()
-    print("pod stopped")
-elif words[:2] == ["pod", "delete"]:
-    state["pods"].pop(words[2], None) or fail("pod not found")
-    save()
-    print("pod deleted")
-elif words[:2] in (["network-volume", "list"], ["volume", "list"]):
-    print(json.dumps(list(state["volumes"].values()), indent=1))
-else:
-    fail("usage: runpodctl pod {list [--all]|get ID|stop ID|delete ID} | network-volume list")
-"""
-)
 
 
-def _install(box: Box, name: str, text: str, state: dict[str, Any]) -> None:
-    path = box.world / "bin" / name
-    path.write_text(text.replace("{state}", f"{name}.json"), encoding="utf-8")
+def vastai(box: Box, instances: list[dict[str, Any]]) -> None:
+    path = box.world / "bin" / "vastai"
+    path.write_text(_VASTAI, encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    _state(box, name).write_text(json.dumps(state, indent=1), encoding="utf-8")
+    rows = {str(row["id"]): {"status": "running", "dph": 0.62, **row} for row in instances}
+    _state(box).write_text(json.dumps({"instances": rows}, indent=1), encoding="utf-8")
 
 
-def _state(box: Box, name: str) -> Path:
-    return box.world / f"{name}.json"
+def left(box: Box) -> dict[str, Any]:
+    """What the provider still has, and so still bills: instances by their id."""
+    data: dict[str, Any] = json.loads(_state(box).read_text(encoding="utf-8"))
+    return dict(data["instances"])
 
 
-def vastai(box: Box, instances: list[dict[str, Any]], volumes: list[dict[str, Any]] | None = None) -> None:
-    rows = {str(i["id"]): {"status": "running", "dph": 0.62, **i} for i in instances}
-    _install(box, "vastai", _VASTAI, {"instances": rows, "volumes": {str(v["id"]): v for v in volumes or []}})
-
-
-def runpodctl(box: Box, pods: list[dict[str, Any]], volumes: list[dict[str, Any]] | None = None) -> None:
-    rows = {p["id"]: {"desiredStatus": "RUNNING", "cost": 1.19, **p} for p in pods}
-    _install(box, "runpodctl", _RUNPODCTL, {"pods": rows, "volumes": {v["id"]: v for v in volumes or []}})
-
-
-def left(box: Box, name: str) -> dict[str, Any]:
-    """What the provider still has, and so still bills."""
-    data: dict[str, Any] = json.loads(_state(box, name).read_text(encoding="utf-8"))
-    return data
+def _state(box: Box) -> Path:
+    return box.world / "vastai.json"

@@ -12,8 +12,8 @@ import yaml
 
 
 class Profile:
-    def __init__(self, box: Box, name: str, variant: str | None = None) -> None:
-        self.path, self.variant = box.skill / "profiles" / f"{name}.md", variant
+    def __init__(self, box: Box, name: str) -> None:
+        self.path = box.skill / "profiles" / f"{name}.md"
 
     @cached_property
     def text(self) -> str:
@@ -22,16 +22,13 @@ class Profile:
     @cached_property
     def front(self) -> dict[str, Any]:
         data: dict[str, Any] = yaml.safe_load(self.text.split("---\n", 2)[1])
-        return data["variants"][self.variant] if self.variant else data
+        return data
 
     def value(self, *keys: str) -> str:
         node: Any = self.front
         for key in keys:
             node = node[key]
         return str(node["value"])
-
-    def storage(self, tier: str) -> dict[str, Any]:
-        return next(row for row in self.front["storage"] if row["tier"] == tier)
 
     def says(self, keys: tuple[str, ...], pattern: str) -> bool:
         """The fact matches; () looks at the whole file."""
@@ -41,10 +38,7 @@ class Profile:
         return float(self.word(keys, pattern))
 
     def word(self, keys: tuple[str, ...], pattern: str) -> str:
-        match = re.search(pattern, self.value(*keys) if keys else self.text)
-        if not match:
-            raise Broken(f"{self.path.name}: {'.'.join(keys)} no longer says {pattern}")
-        return match[1]
+        return said(self.value(*keys) if keys else self.text, pattern)
 
 
 def page(box: Box, name: str) -> str:

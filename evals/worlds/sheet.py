@@ -1,64 +1,49 @@
-"""A form whose every field stands in a document of the skill: what is true, and the sentence it is read from."""
+"""A form whose every field stands in a document of the skill: what is true, and the sentence it is read from.
+
+Example:
+    CASE = sheet.case({"profiles/vastai.md": {"hours_left": (48, r"deleted (\\d+) h after")}}, {"hours_left": 24}, ...)
+
+A group in the pattern is the answer itself; a pattern without one is a sentence that means the truth. Behind it stand
+other spellings of a word, as patterns.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from trials.case import Box
+from trials.case import Box, Case
 from worlds import facts, quiz
 
-
-@dataclass(frozen=True)
-class Fact:
-    """A group in the pattern is the answer itself; a pattern without one is a sentence that means the truth."""
-
-    truth: Any
-    page: str
-    pattern: str
-    ways: tuple[str, ...] = ()  # other spellings of a word, as patterns
+Sheet = dict[str, dict[str, tuple[Any, ...]]]  # document -> field -> truth, pattern, other spellings
 
 
-Sheet = dict[str, Fact]
+def case(sheet: Sheet, old: dict[str, Any], **about: Any) -> Case:
+    """The reference reads the documents; the naive answer has the `old` values that a model remembers."""
+    rows = {key: row for fields in sheet.values() for key, row in fields.items()}
+    truth = {key: row[0] for key, row in rows.items()}
 
-
-def truth(sheet: Sheet) -> dict[str, Any]:
-    return {key: fact.truth for key, fact in sheet.items()}
-
-
-def pages(sheet: Sheet) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(fact.page for fact in sheet.values()))
-
-
-def look_up(sheet: Sheet) -> Callable[[Box], None]:
-    """The reference: every answer out of the page an agent would read."""
-
-    def fields(box: Box) -> dict[str, Any]:
-        return {key: _read(facts.page(box, fact.page), fact) for key, fact in sheet.items()}
-
-    return quiz.writer(fields)
-
-
-def _read(page: str, fact: Fact) -> Any:
-    found = facts.said(page, fact.pattern)
-    if not re.compile(fact.pattern).groups:
-        return fact.truth
-    return found if isinstance(fact.truth, str) else float(found.replace(",", ""))
-
-
-def verifier(sheet: Sheet) -> Callable[[Box], list[str]]:
-    """Words are judged by their letters in any case, numbers and true/false by value."""
+    def look_up(box: Box) -> dict[str, Any]:
+        pages = {name: facts.page(box, name) for name in sheet}
+        return {key: _read(pages[name], *row) for name, fields in sheet.items() for key, row in fields.items()}
 
     def verify(box: Box) -> list[str]:
+        """Words are judged by their letters in any case, numbers and true/false by value."""
         answer = box.read(quiz.FORM)
-        words = {key: spelled(answer.get(key), fact) for key, fact in sheet.items() if isinstance(fact.truth, str)}
-        return quiz.settled(answer, truth(sheet), words)
+        words = {key: _is_spelled(answer.get(key), *row) for key, row in rows.items() if isinstance(row[0], str)}
+        return quiz.settled(answer, truth, words)
 
-    return verify
+    naive = quiz.writer(lambda box: {**truth, **old})
+    return Case(reads=tuple(sheet), verify=verify, reference=quiz.writer(look_up), naive=naive, **about)
 
 
-def spelled(said: object, fact: Fact) -> bool:
-    word = " ".join(str(said).strip(" `\"'").split())
-    return any(re.fullmatch(way, word, re.IGNORECASE) for way in (re.escape(fact.truth), *fact.ways))
+def _read(page: str, truth: Any, pattern: str, *_: str) -> Any:
+    found = facts.said(page, pattern)
+    if not re.compile(pattern).groups:
+        return truth
+    return found if isinstance(truth, str) else float(found.replace(",", ""))
+
+
+def _is_spelled(said: object, truth: str, _: str, *ways: str) -> bool:
+    word = " ".join(str(said).strip(" `\"'$").split())
+    return any(re.fullmatch(way, word, re.IGNORECASE) for way in (re.escape(truth), *ways))

@@ -82,9 +82,8 @@ def json_number(value: float) -> float | str:
 def write_with(path: Path, write: Callable[[IO[bytes]], Any], mode: int | None = None) -> None:
     """Give `write` a temporary file beside `path`, then move it into place. On failure `path` is as it was."""
     try:
-        if (
-            mode is None
-        ):  # mkstemp makes 0600; other users of a shared run directory expect the old mode, or the umask's
+        # mkstemp makes 0600; other users of a shared run directory expect the old mode, or the umask's
+        if mode is None:
             mode = path.stat().st_mode & 0o777 if path.exists() else new_mode()
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         try:

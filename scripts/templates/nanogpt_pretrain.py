@@ -115,28 +115,26 @@ class Trainer:
         every = self.session.config["eval"]["every_steps"]
         whole = phase.end // every * every
         for end, interval in ((whole, every), (phase.end, phase.end)):
+            if self.step >= end or self.session.stop.number:
+                continue
+            self.begin, self.end = self.step, end
+            self.out.mkdir(parents=True, exist_ok=True)
+            resume = self.session.checkpoint(self.step) if self.step else None
+            if resume:
+                files.write_with(self.ckpt, functools.partial(shutil.copyfileobj, resume.open("rb")))
+            dataset = (self.session.run.path / "nanogpt_data" / phase.name).absolute()
+            if not (dataset / "meta.pkl").exists():  # the phase's mix as one folder; made once
+                mixed(self.session.config, self.session.data, phase.name, dataset)
+                meta = pickle.dumps({"vocab_size": self.session.config["model"]["vocab_size"]})  # train.py reads it
+                files.write_bytes(dataset / "meta.pkl", meta)
+            config = self.out / f"{phase.name}.py"
+            files.write_text(config, settings_of(self.session, phase, self.step, interval, dataset, self.out))
+            devices, init = self.session.config["devices"], "resume" if resume else "scratch"
+            torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={devices}"]
+            words = [sys.executable, *(torchrun if devices > 1 else []), "train.py", str(config.absolute())]
+            self._watch([*words, f"--init_from={init}", f"--max_iters={end}"])
             if self.step < end and not self.session.stop.number:
-                self._run_to(phase, end, interval)
-
-    def _run_to(self, phase: Phase, end: int, every: int) -> None:
-        self.begin, self.end = self.step, end
-        self.out.mkdir(parents=True, exist_ok=True)
-        resume = self.session.checkpoint(self.step) if self.step else None
-        if resume:
-            files.write_with(self.ckpt, lambda file: shutil.copyfileobj(resume.open("rb"), file))
-        dataset = (self.session.run.path / "nanogpt_data" / phase.name).absolute()
-        if not (dataset / "meta.pkl").exists():  # the phase's mix as one folder; made once
-            mixed(self.session.config, self.session.data, phase.name, dataset)
-            meta = pickle.dumps({"vocab_size": self.session.config["model"]["vocab_size"]})  # where train.py reads it
-            files.write_bytes(dataset / "meta.pkl", meta)
-        config = self.out / f"{phase.name}.py"
-        files.write_text(config, settings_of(self.session, phase, self.step, every, dataset, self.out))
-        devices, init = self.session.config["devices"], "resume" if resume else "scratch"
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={devices}"]
-        words = [sys.executable, *(torchrun if devices > 1 else []), "train.py", str(config.absolute())]
-        self._watch([*words, f"--init_from={init}", f"--max_iters={end}"])
-        if self.step < end and not self.session.stop.number:
-            raise RgtError(f"train.py ended at step {self.step} of phase {phase.name}, before {end}", FINDINGS)
+                raise RgtError(f"train.py ended at step {self.step} of phase {phase.name}, before {end}", FINDINGS)
 
     def _watch(self, words: list[str]) -> None:
         """Print and log its lines, keep what it saves; a failure here or a stop signal ends it."""

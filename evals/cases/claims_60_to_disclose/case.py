@@ -52,9 +52,8 @@ def _specs(claim: str, number: int, rng: random.Random) -> list[Any]:
             shape = [v + 0.3 * 0.5**4 for v in confounds.rising(value)]
             shape[4] = value
         spec.curves = {"test": confounds.curve(shape), "val": confounds.curve(confounds.rising(value - 0.002))}
-        spec.step = (
-            500 if claim in EARLY or (peak and claim != "c44") else 1000
-        )  # c44 says the last step, and gives the best
+        # c44 says the last step, and gives the best
+        spec.step = 500 if claim in EARLY or (peak and claim != "c44") else 1000
         specs.append(spec)
     if "seeds" in tell:
         specs[3].seed = specs[1].seed

@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from trials.case import Case
 from worlds import quiz, sheet
-from worlds.sheet import Fact
 
-BOXES = "references/containers.md"
-SPOT = "references/run-remote/spot-resilience.md"
-NODES = "references/run-remote/multinode.md"
-SHEET = {
-    "openclaw_exec_parameter_that_sets_the_time_limit_of_a_call": Fact(
-        "timeoutSeconds", BOXES, r"unless `(\w+)` says otherwise"
+BOXES = {
+    "openclaw_exec_parameter_that_sets_the_time_limit_of_a_call": ("timeoutSeconds", r"unless `(\w+)` says otherwise"),
+    "openclaw_exec_time_limit_by_default_seconds": (1800, r"An exec command is killed after ([\d,]+) s"),
+    "openclaw_LD_PRELOAD_in_env_of_an_exec_on_the_gateway": (
+        "rejected",
+        r"`env.PATH` and `LD_\*` of an exec call are (\w+)",
     ),
-    "openclaw_exec_time_limit_by_default_seconds": Fact(1800, BOXES, r"An exec command is killed after ([\d,]+) s"),
-    "openclaw_LD_PRELOAD_in_env_of_an_exec_on_the_gateway": Fact(
-        "rejected", BOXES, r"`env.PATH` and `LD_\*` of an exec call are (\w+)"
+    "openclaw_host_node_in_a_call_while_host_is_auto_and_a_sandbox_is_active": (
+        "refused",
+        r"while a sandbox is active it refuses",
     ),
-    "openclaw_host_node_in_a_call_while_host_is_auto_and_a_sandbox_is_active": Fact(
-        "refused", BOXES, r"while a sandbox is active it refuses"
+    "docker_gpus_2_on_a_box_with_4_cards_takes_cards": ([0, 1], r"`--gpus N` means the cards 0 to N-1, free or not"),
+}
+SPOT = {
+    "sky_exit_code_that_must_not_be_in_recover_on_exit_codes_because_sky_uses_it": (
+        137,
+        r"never list (\d+): SkyPilot uses it itself",
     ),
-    "sky_exit_code_that_must_not_be_in_recover_on_exit_codes_because_sky_uses_it": Fact(
-        137, SPOT, r"never list (\d+): SkyPilot uses it itself"
-    ),
-    "sky_restarts_for_listed_exit_codes_count_against_max_restarts_on_errors": Fact(
-        False, SPOT, r"those codes do not count against the 3"
-    ),
-    "docker_gpus_2_on_a_box_with_4_cards_takes_cards": Fact(
-        [0, 1], BOXES, r"`--gpus N` means the cards 0 to N-1, free or not"
-    ),
-    "GLOO_SOCKET_IFNAME_accepts_a_prefix_such_as_eth": Fact(False, NODES, r"exact names only; `\^docker0`, `eth`"),
-    "GLOO_SOCKET_IFNAME_accepts_^docker0": Fact(False, NODES, r"exact names only; `\^docker0`, `eth`"),
-    "NCCL_IB_TIMEOUT_default": Fact(20, NODES, r"`NCCL_IB_TIMEOUT` is (\d+) already"),
-    "torchrun_static_rendezvous_waits_for_a_missing_node_seconds": Fact(
-        900, NODES, r"1/2 clients joined` \| - \| (\d+) s"
-    ),
-    "torchrun_whose_workers_ended_well_waits_for_the_other_nodes_at_most_seconds": Fact(
-        300, NODES, r"waits for the others \| - \| at most (\d+) s"
+    "sky_restarts_for_listed_exit_codes_count_against_max_restarts_on_errors": (
+        False,
+        r"those codes do not count against the 3",
     ),
 }
+_EXACT = r"exact names only; `\^docker0`, `eth`"
+NODES = {
+    "GLOO_SOCKET_IFNAME_accepts_a_prefix_such_as_eth": (False, _EXACT),
+    "GLOO_SOCKET_IFNAME_accepts_^docker0": (False, _EXACT),
+    "NCCL_IB_TIMEOUT_default": (20, r"`NCCL_IB_TIMEOUT` is (\d+) already"),
+    "torchrun_static_rendezvous_waits_for_a_missing_node_seconds": (900, r"1/2 clients joined` \| - \| (\d+) s"),
+    "torchrun_whose_workers_ended_well_waits_for_the_other_nodes_at_most_seconds": (
+        300,
+        r"waits for the others \| - \| at most (\d+) s",
+    ),
+}
+OLD = {
+    "openclaw_exec_parameter_that_sets_the_time_limit_of_a_call": "timeout",
+    "sky_restarts_for_listed_exit_codes_count_against_max_restarts_on_errors": True,
+    "torchrun_static_rendezvous_waits_for_a_missing_node_seconds": 600,
+    "GLOO_SOCKET_IFNAME_accepts_a_prefix_such_as_eth": True,
+}
+_RUN = "references/run-remote"
 
-CASE = Case(
+CASE = sheet.case(
+    {"references/containers.md": BOXES, f"{_RUN}/spot-resilience.md": SPOT, f"{_RUN}/multinode.md": NODES},
+    OLD,
     route="several GPUs, torchrun, a hang",
-    reads=sheet.pages(SHEET),
     minutes=6,
     commands=12,
     make=quiz.note("plan.txt", "mon: sign\ntue: 2x4 A100, eth0, skypilot\n"),
-    verify=sheet.verifier(SHEET),
-    reference=sheet.look_up(SHEET),
-    naive=quiz.remembered(
-        sheet.truth(SHEET),
-        openclaw_exec_parameter_that_sets_the_time_limit_of_a_call="timeout",
-        sky_restarts_for_listed_exit_codes_count_against_max_restarts_on_errors=True,
-        torchrun_static_rendezvous_waits_for_a_missing_node_seconds=600,
-        GLOO_SOCKET_IFNAME_accepts_a_prefix_such_as_eth=True,
-    ),
     held_out=True,
     expected="Twelve defaults and refusals of four tools, out of three files.",
 )

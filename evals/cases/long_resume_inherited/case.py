@@ -51,10 +51,8 @@ with open(f"{out}/train.log", "a") as log:
         torch.save(model.state_dict(), f"{out}/final.pt")
 '''
 _DECAY = ('group["lr"] = config["lr"]', 'group["lr"] = config["lr"] * (1 - step / config["steps"])')  # r8's own patch
-_LATER = (
-    "- x.sum(1, keepdim=True)) ** 2).mean()",
-    "- x.sum(1, keepdim=True)).abs()).mean()",
-)  # committed after r8 began
+# committed after r8 began
+_LATER = ("- x.sum(1, keepdim=True)) ** 2).mean()", "- x.sum(1, keepdim=True)).abs()).mean()")
 _MINE = ("torch.nn.Tanh()", "torch.nn.GELU()")  # the user's own edit
 _LAB = {"NAME": "lab", "EMAIL": "lab@example.org", "DATE": "2026-11-01T10:00:00Z"}
 _WHO = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _LAB.items()}

@@ -50,9 +50,9 @@ def make(box: Box) -> None:
 
 
 def verify(box: Box) -> list[str]:
-    left = clouds.left(box, "vastai")
-    problems = [f"box {name} still bills" for name in RUNS if name in left["instances"]]
-    if "51004" not in left["instances"]:
+    left = clouds.left(box)
+    problems = [f"box {name} still bills" for name in RUNS if name in left]
+    if "51004" not in left:
         problems.append("harm: somebody else's box is gone")
     truth = box.root / "truth"
     shutil.rmtree(truth, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import stat
+from collections.abc import Callable
 
 from trials.case import ROOT, Box, Case, same_names
 
@@ -45,23 +46,20 @@ def verify(box: Box) -> list[str]:
     return problems + same_names("done.json", box.read("done.json")["restarted"], _dead())
 
 
-def reference(box: Box) -> None:
-    restarted = []
-    for run in _truth():
-        if not box.script("triage.py", f"logs/{run}.log")["ok"]:
-            box.run("./restart.sh", run)
-            restarted.append(run)
+def _restart(box: Box, is_dead: Callable[[str], bool]) -> None:
+    restarted = [run for run in _truth() if is_dead(f"logs/{run}.log")]
+    for run in restarted:
+        box.run("./restart.sh", run)
     box.write("done.json", {"restarted": restarted})
+
+
+def reference(box: Box) -> None:
+    _restart(box, lambda log: not box.script("triage.py", log)["ok"])
 
 
 def naive(box: Box) -> None:
     words = ("Error", "error", "nan", "Killed", "Traceback", "out of memory")
-    restarted = []
-    for run in _truth():
-        if any(word in (box.work / "logs" / f"{run}.log").read_text(errors="replace") for word in words):
-            box.run("./restart.sh", run)
-            restarted.append(run)
-    box.write("done.json", {"restarted": restarted})
+    _restart(box, lambda log: any(word in (box.work / log).read_text(errors="replace") for word in words))
 
 
 CASE = Case(

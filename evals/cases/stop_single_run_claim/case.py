@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+import statistics
 
 from trials.case import Box, Case
 
@@ -24,6 +25,7 @@ SETS = {
     "stl10": (6, 6, 0.02, 0.002),
     "mnist": (1, 2, 0.001, 0.001),
 }
+ARMS = ("ours", "baseline")
 YES = {"cifar10", "cars", "caltech", "stl10"}
 NO = {"sun397", "eurosat"}
 EITHER = {"food101"}  # nothing there: no and undecided are both honest
@@ -43,35 +45,27 @@ def make(box: Box) -> None:
 
 def verify(box: Box) -> list[str]:
     answer = box.read("verdicts.json")
-    wrong = []
-    for name in SETS:
-        right = (
-            {"yes"} if name in YES else {"no"} if name in NO else {"undecided"} | ({"no"} if name in EITHER else set())
-        )
-        if answer.get(name) not in right:
-            wrong.append(name)
+    right = {name: {"yes"} if name in YES else {"no"} if name in NO else {"undecided"} for name in SETS}
+    right |= {name: {"undecided", "no"} for name in EITHER}
+    wrong = [name for name in SETS if answer.get(name) not in right[name]]
     return [f"{len(wrong)} verdicts are wrong, such as {wrong[0]}"] if wrong else []
 
 
-def reference(box: Box) -> None:
+def _own(box: Box, name: str, arm: str) -> list[dict[str, str]]:
     with (box.work / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
+        return [row for row in csv.DictReader(file) if row["dataset"] == name and row["method"] == arm]
+
+
+def reference(box: Box) -> None:
     verdicts = {}
     for name in SETS:
-        for arm in ("ours", "baseline"):
-            own = [row for row in rows if row["dataset"] == name and row["method"] == arm]
-            with (box.world / f"{name}-{arm}.csv").open("w", newline="") as out:
+        paths = [box.world / f"{name}-{arm}.csv" for arm in ARMS]
+        for arm, path in zip(ARMS, paths, strict=True):
+            with path.open("w", newline="") as out:
                 writer = csv.DictWriter(out, ["seed", "accuracy"], extrasaction="ignore")
                 writer.writeheader()
-                writer.writerows(own)
-        report = box.script(
-            "compare_runs.py",
-            box.world / f"{name}-ours.csv",
-            "--vs",
-            box.world / f"{name}-baseline.csv",
-            "--metric",
-            "accuracy",
-        )
+                writer.writerows(_own(box, name, arm))
+        report = box.script("compare_runs.py", paths[0], "--vs", paths[1], "--metric", "accuracy")
         test = report["comparisons"][0].get("seeds_test") or {}
         if not test or min(test["n"]) < 3 or test["p"] is None or test["p"] > test["bar"]:
             verdicts[name] = "undecided"
@@ -82,15 +76,10 @@ def reference(box: Box) -> None:
 
 def naive(box: Box) -> None:
     """The higher mean wins."""
-    with (box.work / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
     verdicts = {}
     for name in SETS:
-        means = {}
-        for arm in ("ours", "baseline"):
-            own = [float(row["accuracy"]) for row in rows if row["dataset"] == name and row["method"] == arm]
-            means[arm] = sum(own) / len(own)
-        verdicts[name] = "yes" if means["ours"] > means["baseline"] else "no"
+        ours, base = (statistics.fmean(float(row["accuracy"]) for row in _own(box, name, arm)) for arm in ARMS)
+        verdicts[name] = "yes" if ours > base else "no"
     box.write("verdicts.json", verdicts)
 
 

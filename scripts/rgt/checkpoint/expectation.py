@@ -151,13 +151,21 @@ def _bare(name: str) -> str:
 
 def compare_values(good: list[Artifact], new: list[Artifact]) -> Iterator[Problem]:
     """Most tensors of a later checkpoint still look like before; one that does not was damaged or is another's."""
+    import numpy as np
+
     before = {tensor.name: (artifact, tensor) for artifact in good for tensor in _comparable(artifact)}
     alike: list[tuple[float, str]] = []
     for artifact in new:
         for tensor in _comparable(artifact):
             old_artifact, old = before.get(tensor.name, (artifact, tensor))
-            if old is not tensor and (old.shape, old.dtype) == (tensor.shape, tensor.dtype):
-                alike.append((_least_alike(old_artifact, old, artifact, tensor), tensor.name))
+            if old is tensor or (old.shape, old.dtype) != (tensor.shape, tensor.dtype):
+                continue
+            least = math.inf  # correlation, stays infinite where nothing can be compared
+            for share in (0.0, 0.5, 1.0):  # at the beginning, the middle and the end
+                one, other = _values(old_artifact, old, share), _values(artifact, tensor, share)
+                if len(one) == len(other) >= _FEWEST and one.std() > 0:
+                    least = min(least, float(np.corrcoef(one, other)[0, 1]) if other.std() else 0.0)
+            alike.append((least, tensor.name))
     known = [value for value, _ in alike if math.isfinite(value)]
     if len(known) < 3 or statistics.median(known) < _ALIKE:
         return  # too far apart to say anything
@@ -171,18 +179,6 @@ def _comparable(artifact: Artifact) -> Iterator[Tensor]:
     for tensor in artifact.layout.tensors:
         if tensor.source == FILE and tensor.role == "weight" and tensor.rank > 1 and tensor.dtype.name in _CODES:
             yield tensor
-
-
-def _least_alike(old_artifact: Artifact, old: Tensor, artifact: Artifact, tensor: Tensor) -> float:
-    """Correlation at the beginning, the middle and the end; infinite where nothing can be compared."""
-    import numpy as np
-
-    least = math.inf
-    for share in (0.0, 0.5, 1.0):
-        one, other = _values(old_artifact, old, share), _values(artifact, tensor, share)
-        if len(one) == len(other) >= _FEWEST and one.std() > 0:
-            least = min(least, float(np.corrcoef(one, other)[0, 1]) if other.std() else 0.0)
-    return least
 
 
 def _values(artifact: Artifact, tensor: Tensor, share: float) -> Any:

@@ -148,11 +148,6 @@ def _check_index(path: Path, data: Any, artifacts: Artifacts) -> Problems:
     for one in sorted(path.parent.glob("*-of-*.*")):
         if one.name not in wanted and names.shard_stem(one.name) in stems:
             yield one, Problem("extra", "error", f"is a shard that {path.name} does not name: it is of another save")
-    yield from _check_tensors(path, weight_map, shards)
-
-
-def _check_tensors(path: Path, weight_map: dict[str, str], shards: Here) -> Problems:
-    """Every tensor is in the shard that the index says, and only there."""
     homes: dict[str, str] = {}
     for name, shard in shards.items():
         for tensor in shard.layout.tensors:
@@ -160,9 +155,9 @@ def _check_tensors(path: Path, weight_map: dict[str, str], shards: Here) -> Prob
                 yield shard.path, Problem("duplicate", "error", f"is also in {homes[tensor.name]}", tensor.name[:200])
             homes.setdefault(tensor.name, name)
     readable = {name for name, shard in shards.items() if shard.layout.tensors}
-    lost = [tensor for tensor, name in weight_map.items() if name in readable and homes.get(tensor) != name]
-    moved = f"({sum(tensor in homes for tensor in lost)} are in another)"
-    extra = [tensor for tensor in homes if tensor not in weight_map]
+    lost = [key for key, name in weight_map.items() if name in readable and homes.get(key) != name]
+    moved = f"({sum(key in homes for key in lost)} are in another)"
+    extra = [key for key in homes if key not in weight_map]
     for which, what in (
         (lost, f"tensors are not in the shard that the index names {moved}"),
         (extra, "tensors of the shards are not in the index"),

@@ -121,9 +121,11 @@ def newest_whole(
     One with a doubt is taken only when none is without: some trainers count in another unit. `parts` are globs of what
     a folder must hold; without them it must hold what most others hold.
     """
-    present: dict[Path, set[str]] = {}
-    if not parts:
-        present = {each.path: _part_names(each.path) for each in candidates if names.step(each.path.name) is not None}
+    present: dict[Path, set[str]] = {}  # file names without their numbers; in a single file the names at the top
+    for path in (each.path for each in candidates if not parts and names.step(each.path.name) is not None):
+        below = [one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()] if path.is_dir() else []
+        inside = (re.sub(r"\d+", "#", name) for name in below) if path.is_dir() else _headers(path).get("keys", ())
+        present[path] = set(inside)
     skipped: list[tuple[Checkpoint, Problem]] = []
     doubtful: Checkpoint | None = None
     for each in sorted(candidates, key=lambda each: (each.step, each.path.name), reverse=True):
@@ -157,14 +159,6 @@ def _headers(path: Path) -> dict[str, Any]:
     """What a single file says about itself, with the names at its top; {} when it holds no tensor."""
     layout = examine(path, HEADERS).layout
     return {**layout.facts, "keys": {str(key) for key in keys(layout.root)}} if layout.tensors else {}
-
-
-def _part_names(path: Path) -> set[str]:
-    """File names without their numbers; in a single file the names at the top."""
-    if not path.is_dir():
-        return set(_headers(path).get("keys", ()))
-    below = (each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
-    return {re.sub(r"\d+", "#", name) for name in below}
 
 
 def _incomplete(path: Path, present: dict[Path, set[str]]) -> Iterator[Problem]:

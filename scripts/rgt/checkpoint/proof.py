@@ -75,9 +75,8 @@ def _read_manifest(path: Path, found: Survey, expected: Expected) -> None:
         expected.digests.setdefault(target, []).append((MANIFEST, entry["sha256"], entry["bytes"]))
         if not whole and not target.is_relative_to(found.given):
             expected.outside.append(target)
-        elif found.others.get(target) is None and not os.path.isfile(
-            target
-        ):  # Path's raises for a name that is too long
+        # Path's raises for a name that is too long
+        elif found.others.get(target) is None and not os.path.isfile(target):
             expected.problems.append((target, Problem("missing", "error", f"is listed in {MANIFEST} and not there")))
 
 

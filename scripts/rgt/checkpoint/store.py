@@ -60,36 +60,29 @@ class Checkpoints:
         return self.run / index.FOLDER / names.own(step)
 
     def save(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, Any] | None = None) -> Path:
-        """Write, verify, index, and only then delete what retention lets go."""
+        """Write, verify, index, and only then delete what retention lets go: the index names only what is there."""
         if not isinstance(state, Mapping):
             raise bad_input(f"the state is a {type(state).__name__}; expected a dict, as capture() gives")
         if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
             raise bad_input(f"the step is {step!r}; expected a whole number from 0")
+        path = self.path(step)
+        if rank() != 0:
+            return path
         saved = {**state, "step": int(step), "time": clock.time(), "metrics": dict(metrics or {})}
-        if rank() == 0:
-            index.numbers(saved["metrics"])  # refuses what is no number before anything is written
-            self._save(saved)
-        return self.path(step)
-
-    def _save(self, state: dict[str, Any]) -> None:
-        """File first, index second, deletion last: killed in between, what the index names is there and whole."""
-        path = self.path(state["step"])
+        numbers = index.numbers(saved["metrics"])  # refuses what is no number before anything is written
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             index.sweep(self.run)
         except OSError as error:
             raise from_os_error(error, f"save {path}") from error
-        entry = {
-            "path": index.relative(self.run, path),
-            "step": state["step"],
-            "time": state["time"],
-            "metrics": index.numbers(state["metrics"]),
-        }
+        name = index.relative(self.run, path)
+        entry = {"path": name, "step": saved["step"], "time": saved["time"], "metrics": numbers}
         if path.exists():  # its record must not outlive it: a kill after the rename would make the new one look damaged
-            index.write(self.run, [old for old in index.entries(self.run) if old["path"] != entry["path"]])
-        written = saved_file.write(path, state)
+            index.write(self.run, [old for old in index.entries(self.run) if old["path"] != name])
+        written = saved_file.write(path, saved)
         entry |= {"bytes": written.size, "sha256": written.sha256, "verified": True}
         self._let_go(index.record(self.run, entry), path)
+        return path
 
     def _let_go(self, listed: list[index.Entry], newest: Path) -> None:
         """The one just written stays even when it is not the highest step; only files of ours are ever deleted."""

@@ -50,8 +50,11 @@ class Verdict:
         """ok | writing | unknown (a format or a pickle that cannot be judged) | broken"""
         if self.whole:
             return "ok"
-        age = time.time() - self.mtime
-        if age < _GAP or (age < _SETTLED and _may_be_written(str(self.path))):
+        age, path = time.time() - self.mtime, str(self.path)
+        if age < _GAP:
+            return "writing"
+        # a process has it open, or one that cannot be seen from here may have
+        if age < _SETTLED and (disks.is_remote(path) or open_files.writers([path], of_owner=True) != []):
             return "writing"
         return "unknown" if self.code in _UNSURE else "broken"
 
@@ -65,11 +68,6 @@ class Verdict:
         shown = ("path", "state", "depth", "message", "bytes", "mtime", "format", "step")
         row = {name: getattr(self, name) for name in shown} | {"path": str(self.path)}
         return {name: value for name, value in row.items() if value not in ("", None)}
-
-
-def _may_be_written(path: str) -> bool:
-    """A process has it open, or one that cannot be seen from here may have."""
-    return disks.is_remote(path) or open_files.writers([path], of_owner=True) != []
 
 
 def verdict(path: Path, values: bool = False, read: int = READ, read_until: float = math.inf) -> Verdict:

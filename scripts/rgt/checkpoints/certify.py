@@ -119,9 +119,19 @@ class Stage:
 
     def folder(self, run: str) -> Path:
         """Its {out}, or its copy of the current directory; made at the first call."""
-        folder = self.root / run
-        if not folder.exists():
-            folder.mkdir() if self.own_folder else _copy_directory(Path.cwd(), folder)
+        folder, source = self.root / run, Path.cwd()
+        if not folder.exists() and self.own_folder:
+            folder.mkdir()
+        elif not folder.exists():
+            size = count = 0
+            for place, below, here in os.walk(source):
+                below[:] = sorted(set(below) - _LEFT_OUT(place, below))
+                count += len(here)
+                size += sum(os.lstat(os.path.join(place, name)).st_size for name in here)
+                if size > _LARGEST or count > _MOST:
+                    limit = f"more than {show_size(_LARGEST)} or {_MOST} files, too much to copy"
+                    raise bad_input(f"{source} holds {limit}: write {{out}} where COMMAND names its output")
+            shutil.copytree(source, folder, symlinks=True, ignore=_LEFT_OUT)
         return folder
 
     def forget(self, run: str) -> None:
@@ -154,7 +164,18 @@ class Stage:
             except OSError as error:
                 raise bad_input(f"cannot start {words[0]}: {error.strerror}") from None
             code = self._wait(child, inside)
-        return _read(inside, code)
+        leg = Leg(code=code, tail="; ".join(summary.tail(inside / "log")[-3:]))
+        for path in sorted(inside.glob("*.jsonl")):
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            rows = [json.loads(line) for line in lines if line.endswith("\n")]
+            if problem := next((row["problem"] for row in rows if "problem" in row), ""):
+                raise lacking(f"the observer inside the command met what it does not know: {problem}")
+            if any("at" in row for row in rows) and not leg.states:
+                leg.states = {row["at"]: row for row in rows if "at" in row and "end" not in row}
+                leg.steps = [row for row in rows if "step" in row]
+                leg.end = next((row for row in rows if "end" in row), None)
+                leg.stopped = any("stopped" in row for row in rows)
+        return leg
 
     def _wait(self, child: subprocess.Popen[bytes], inside: Path) -> int:
         """Its exit code, once nothing that it started lives any more."""
@@ -181,34 +202,6 @@ def _end_all(child: subprocess.Popen[bytes], inside: Path) -> int:
             os.kill(pid, signal.SIGKILL)
     child.wait()
     return 128 + signal.SIGTERM
-
-
-def _copy_directory(source: Path, target: Path) -> None:
-    size = count = 0
-    for folder, below, here in os.walk(source):
-        below[:] = sorted(set(below) - _LEFT_OUT(folder, below))
-        count += len(here)
-        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in here)
-        if size > _LARGEST or count > _MOST:
-            limit = f"more than {show_size(_LARGEST)} or {_MOST} files"
-            raise bad_input(f"{source} holds {limit}, too much to copy: write {{out}} where COMMAND names its output")
-    shutil.copytree(source, target, symlinks=True, ignore=_LEFT_OUT)
-
-
-def _read(inside: Path, code: int) -> Leg:
-    leg = Leg(code=code, tail="; ".join(summary.tail(inside / "log")[-3:]))
-    for path in sorted(inside.glob("*.jsonl")):
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        rows = [json.loads(line) for line in lines if line.endswith("\n")]
-        problem = next((row["problem"] for row in rows if "problem" in row), "")
-        if problem:
-            raise lacking(f"the observer inside the command met what it does not know: {problem}")
-        if any("at" in row for row in rows) and not leg.states:
-            leg.states = {row["at"]: row for row in rows if "at" in row and "end" not in row}
-            leg.steps = [row for row in rows if "step" in row]
-            leg.end = next((row for row in rows if "end" in row), None)
-            leg.stopped = any("stopped" in row for row in rows)
-    return leg
 
 
 # -- what is compared
@@ -276,9 +269,24 @@ def certify(stage: Stage, resume: list[str], kills: int, seed: int) -> Report:
         for turn in range(kills):
             for number in (signal.SIGTERM, signal.SIGKILL):
                 run = f"{number.name}-{turn}"
-                cut = _cut_run(stage, run, resume, draw.choice(spots), int(number), steady, report)
-                cuts += [cut] if cut else []
-    _judge(report, cuts, steady)
+                made = _cut_run(stage, run, resume, draw.choice(spots), int(number), steady, report)
+                cuts += [made] if made else []
+    unsteady = [name for name, same in steady.same.items() if not same]
+    if unsteady:
+        message = f"two uninterrupted runs differ in {', '.join(unsteady)}: this is not held against the resumed ones"
+        fix = "seed every generator (python, numpy, torch, data loader), and torch.use_deterministic_algorithms(True)"
+        report.add("nondeterminism", "info", message, fix=fix)
+    merged: dict[str, tuple[Named, list[Cut]]] = {}
+    for cut in cuts:
+        for named in _differences(cut, steady):
+            merged.setdefault(named.code, (named, []))[1].append(cut)
+    for named, where in merged.values():
+        place = None
+        if named.role:
+            entry = next((one for one in where[0].held if re.search(_ROLES[named.role], one, re.I)), "")
+            told = f"saved ({entry}), so not restored" if entry else f"no entry for {named.role}"
+            place = f"in the checkpoint: {told} [{where[0].listing}]"
+        report.add(named.code, named.severity, named.message, where="; ".join(map(str, where)), evidence=place)
     fields = ("signal", "killed_at", "resumed_at", "holds")
     rows = [dict(zip(fields, (signal_name(c.number), c.at, c.since, c.listing), strict=True)) for c in cuts]
     lines = [f"{row['signal']} at step {row['killed_at']}, resumed at {row['resumed_at']}" for row in rows]
@@ -304,13 +312,26 @@ def _cut_run(
 ) -> Cut | None:
     progress(f"{signal_name(number)} at step {at}, then the resume")
     killed = stage.run(run, stage.command, kill=(at, number))
-    checkpoint = _newest(stage.folder(run))
+    # the newest whole checkpoint below, in whichever folder the program keeps them
+    there: dict[Path, inventory.Checkpoint] = {}
+    loose = [path for path in stage.folder(run).rglob("*") if names.is_checkpoint(path.name) and path.is_file()]
+    for place in sorted({path.parent for path in loose}):
+        home = index.run_directory(place.parent if names.is_step_folder(place.name) else place)
+        there |= {each.path: each for each in (*inventory.find(home), *inventory.without_step(home))}
+    best, _ = inventory.newest_whole(list(there.values()))
+    checkpoint = best.path if best else max(loose, key=lambda path: path.stat().st_mtime_ns, default=None)
     if checkpoint is None:
         message = f"{signal_name(number)} at step {at} left no checkpoint: everything was lost"
         report.add("unsaved", "error", message, fix="save more often than once in --steps, or on SIGTERM")
         return None
     known = {**(steady.whole.weights() if steady.same["weights"] else {}), **killed.weights()}
-    held = _contents(checkpoint)
+    # its files, and the entries of those that are more than weights; the names of weights are left out
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file()) if checkpoint.is_dir() else [checkpoint]
+    held = [path.name for path in files] if checkpoint.is_dir() else []
+    for path in (path for path in files if path.suffix in (".pt", ".pth", ".ckpt")):
+        for name, value in keys(examine(path, HEADERS).layout.root).items():
+            below = [f"{name}.{inner}"[:40] for inner in keys(value) if "." not in str(inner)]
+            held += [str(name), *(below if len(below) <= 8 else [])] if "." not in str(name) else []
     resumed = stage.run(run, resume, known=known, checkpoint=checkpoint)
     stage.forget(run)
     listing = f"{checkpoint.name}: {', '.join(held[:20])}{' ...' if len(held) > 20 else ''}"
@@ -323,49 +344,7 @@ def _cut_run(
     return cut
 
 
-def _newest(folder: Path) -> Path | None:
-    """The newest whole checkpoint below, in whichever folder the program keeps them."""
-    found: dict[Path, inventory.Checkpoint] = {}
-    loose = [path for path in folder.rglob("*") if names.is_checkpoint(path.name) and path.is_file()]
-    for place in sorted({path.parent for path in loose}):
-        run = index.run_directory(place.parent if names.is_step_folder(place.name) else place)
-        found |= {each.path: each for each in (*inventory.find(run), *inventory.without_step(run))}
-    best, _ = inventory.newest_whole(list(found.values()))
-    return best.path if best else max(loose, key=lambda path: path.stat().st_mtime_ns, default=None)
-
-
-def _contents(checkpoint: Path) -> list[str]:
-    """Names of its files, and of the entries of those that are more than weights; the names of weights are left out."""
-    files = sorted(path for path in checkpoint.rglob("*") if path.is_file()) if checkpoint.is_dir() else [checkpoint]
-    held = [path.name for path in files] if checkpoint.is_dir() else []
-    for path in files:
-        if path.suffix in (".pt", ".pth", ".ckpt"):
-            for name, value in keys(examine(path, HEADERS).layout.root).items():
-                below = [f"{name}.{inner}"[:40] for inner in keys(value) if "." not in str(inner)]
-                held += [str(name), *(below if len(below) <= 8 else [])] if "." not in str(name) else []
-    return held
-
-
 # -- what differs
-
-
-def _judge(report: Report, cuts: list[Cut], steady: Steady) -> None:
-    unsteady = [name for name, same in steady.same.items() if not same]
-    if unsteady:
-        message = f"two uninterrupted runs differ in {', '.join(unsteady)}: this is not held against the resumed ones"
-        fix = "seed every generator (python, numpy, torch, data loader), and torch.use_deterministic_algorithms(True)"
-        report.add("nondeterminism", "info", message, fix=fix)
-    merged: dict[str, tuple[Named, list[Cut]]] = {}
-    for cut in cuts:
-        for named in _differences(cut, steady):
-            merged.setdefault(named.code, (named, []))[1].append(cut)
-    for named, where in merged.values():
-        place = None
-        if named.role:
-            entry = next((one for one in where[0].held if re.search(_ROLES[named.role], one, re.I)), "")
-            told = f"saved ({entry}), so not restored" if entry else f"no entry for {named.role}"
-            place = f"in the checkpoint: {told} [{where[0].listing}]"
-        report.add(named.code, named.severity, named.message, where="; ".join(map(str, where)), evidence=place)
 
 
 def _differences(cut: Cut, steady: Steady) -> list[Named]:

@@ -69,7 +69,9 @@ def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, 
             why = "another one in every run"
         else:
             mixed = of_table and any(len(one) > 1 for one in values) and any(one != values[0] for one in values)
-            why = "varies within an arm" if mixed and not _mostly_one(key, trials) else ""
+            most = Counter(setting(key, trial) for trial in trials).most_common(1)[0][1]
+            # what is measured rarely repeats itself
+            why = "varies within an arm" if mixed and 2 * most <= len(trials) else ""
         if why:
             left.setdefault(why, []).append(key)
     for trial in trials:
@@ -80,11 +82,6 @@ def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, 
         return []
     message = "left out as no settings: " + "; ".join(f"{', '.join(keys[:8])} ({why})" for why, keys in left.items())
     return [Note("confound", "info", message, disclose=message)]
-
-
-def _mostly_one(key: str, trials: list[Trial]) -> bool:
-    """Do most runs have the same value? What is measured rarely repeats itself."""
-    return 2 * Counter(setting(key, trial) for trial in trials).most_common(1)[0][1] > len(trials)
 
 
 def _names_runs(key: str, trials: list[Trial], values: list[set[str]]) -> bool:

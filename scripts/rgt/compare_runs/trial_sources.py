@@ -54,7 +54,8 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
     if path.is_dir() and (runs := rundir.find(path)):
         return [_from_run(run, wanted) for run in runs]
     results = path / "results.json" if path.is_dir() else path
-    if results.suffix == ".json" and results.is_file() and _is_ours(results):
+    data = files.read_json(results) if results.suffix == ".json" and results.is_file() else None
+    if isinstance(data, dict) and isinstance(data.get("metrics"), list) and not schema.problems(data, "results"):
         trial = Trial(str(path))
         return [_with_records(trial, rundir.Run(path), wanted) if path.is_dir() else _with_results(trial, path, wanted)]
     seen = look(path, Ask())
@@ -70,12 +71,6 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
     return [_from_foreign(run, wanted) for run in others]
 
 
-def _is_ours(results: Path) -> bool:
-    data = files.read_json(results)
-    ours = isinstance(data, dict) and isinstance(data.get("metrics"), list)
-    return ours and not schema.problems(data, "results")
-
-
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
     record = run.record()
     return _with_records(_from_record(Trial(str(run.path), run_id=record["run_id"]), record), run, wanted)
@@ -88,7 +83,13 @@ def _from_foreign(run: Foreign, wanted: tuple[str, ...]) -> Trial:
     for row in run.results:
         if all(row["value"] != value for _, value in run.values):  # which tell where it stood
             _add_reading(trial, row)
-    _add_values(trial, run.values)
+    # metrics, and settings where the file holds both: {"lr": 0.1, "dropout": 0.2, "test_acc": 0.9}
+    named = {re.sub(r"\.(?!\d)", "/", key): value for key, value in run.values}
+    trial.recorded |= {name: [Reading(value, typed=True)] for name, value in named.items()}
+    config = trial.config or {}
+    given = {name: value for name, value in named.items() if not table.known(name) and not table.split_of(name)}
+    if (settings.plain_names(given) or {"lr", "learning_rate"} & given.keys()) and not given.keys() & config.keys():
+        trial.config, trial.table = flat_settings.flatten(given) | config, True
     return _finished(trial, wanted)
 
 
@@ -108,16 +109,6 @@ def _scope(asked: str, name: str) -> str | None:
     have, wants = table.unsplit(last).split(), table.unsplit(asked).split()
     before = have[: -len(wants)] if have[-len(wants) :] == wants else []
     return table.scope(" ".join([path, table.split_of(last) or "", *before]))
-
-
-def _add_values(trial: Trial, values: list[tuple[str, float]]) -> None:
-    """Metrics, and settings where the file holds both: {"lr": 0.1, "dropout": 0.2, "test_acc": 0.9}."""
-    named = {re.sub(r"\.(?!\d)", "/", key): value for key, value in values}
-    trial.recorded |= {name: [Reading(value, typed=True)] for name, value in named.items()}
-    config = trial.config or {}
-    given = {name: value for name, value in named.items() if not table.known(name) and not table.split_of(name)}
-    if (settings.plain_names(given) or {"lr", "learning_rate"} & given.keys()) and not given.keys() & config.keys():
-        trial.config, trial.table = flat_settings.flatten(given) | config, True
 
 
 def _from_record(trial: Trial, record: dict[str, Any]) -> Trial:
@@ -266,10 +257,12 @@ Row = dict[str, str]
 
 def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | None) -> list[Trial]:
     """The runs of a table; `where` (column, value) selects rows."""
-    numbered = _wide([{_LINE: str(line), **row} for line, row in _selected_rows(path, where)])
-    if not numbered:
+    # a column per metric, and every row has all of them
+    wide = pivoted([{_LINE: str(line), **row} for line, row in _selected_rows(path, where)], _LINE)
+    if not wide:
         raise bad_input(f"{path} has no rows (or none that were selected)")
-    header = list(numbered[0][1])
+    header = [name for name in dict.fromkeys(name for row in wide for name in row) if name != _LINE]
+    numbered = [(int(row[_LINE]), {name: row.get(name, "") for name in header}) for row in wide]
     run, split, item, step, seed = _columns([row for _, row in numbered])
     own = [name for name in (run, seed) if name]  # the columns that name a run
     measures = [name for name in header if name not in (*own, split, item, step)]
@@ -323,13 +316,6 @@ def _columns(rows: list[Row]) -> list[str | None]:
     if own and len({tuple(row[name] for name in own) for row in rows}) == len(rows):
         item = None  # an id of runs
     return [run, split, item, step, seed]
-
-
-def _wide(rows: list[Row]) -> list[tuple[int, Row]]:
-    """A column per metric, and every row has all of them."""
-    wide = pivoted(rows, _LINE)
-    header = [name for name in dict.fromkeys(name for row in wide for name in row) if name != _LINE]
-    return [(int(row[_LINE]), {name: row.get(name, "") for name in header}) for row in wide]
 
 
 def _selected_rows(path: Path, where: tuple[str, str] | None) -> Iterator[tuple[int, Row]]:

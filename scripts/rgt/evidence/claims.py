@@ -212,33 +212,23 @@ def place_problems(root: Path, claim: dict[str, Any]) -> Iterator[str]:
             if part.lower() not in slugs and not re.search(named, text):
                 yield f"{name} has no heading, id or label {part!r}"
     for place in claim.get("code", []):
-        yield from _code_problems(root, place, claim.get("code_text", {}).get(place))
+        name, line = _parts(place)
+        if not (root / name).is_file():
+            yield f"{name} does not exist"
+            continue
+        lines, remembered = [text.strip() for text in _lines(root / name)], claim.get("code_text", {}).get(place)
+        there = 0 < line <= len(lines)
+        if remembered is None and not there:
+            yield f"{name} has {len(lines)} lines, not {line}"
+        elif remembered is not None and not (there and lines[line - 1] == remembered):
+            now = [str(number) for number, text in enumerate(lines, 1) if text == remembered]
+            several = f"is now at lines {', '.join(now[:5])}" if now else "is gone"
+            yield f"the line of {place} {f'moved to {name}:{now[0]}' if len(now) == 1 else several}: {remembered[:80]}"
 
 
 def code_text(root: Path, places: list[str]) -> dict[str, str]:
     """What stands on these lines now."""
     return {place: _lines(root / name)[line - 1].strip() for place in places for name, line in [_parts(place)]}
-
-
-def _code_problems(root: Path, place: str, remembered: str | None) -> Iterator[str]:
-    name, line = _parts(place)
-    if not (root / name).is_file():
-        yield f"{name} does not exist"
-        return
-    lines = [text.strip() for text in _lines(root / name)]
-    if remembered is None:
-        if not 0 < line <= len(lines):
-            yield f"{name} has {len(lines)} lines, not {line}"
-    elif not 0 < line <= len(lines) or lines[line - 1] != remembered:
-        now = [str(number) for number, text in enumerate(lines, 1) if text == remembered]
-        moved = (
-            f"moved to {name}:{now[0]}"
-            if len(now) == 1
-            else f"is now at lines {', '.join(now[:5])}"
-            if now
-            else "is gone"
-        )
-        yield f"the line of {place} {moved}: {remembered[:80]}"
 
 
 def _parts(place: str) -> tuple[str, int]:

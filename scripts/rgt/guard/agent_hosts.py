@@ -110,7 +110,13 @@ def _settings(agent: Agent, project: bool, remove: bool) -> Change:
     rows = hooks.setdefault(agent.event, []) if isinstance(hooks, dict) else None
     if not isinstance(rows, list):
         raise bad_input(f"{path} has hooks in a form that is not known here; nothing was written")
-    kept = [row for row in (_without_ours(one) for one in rows) if row]
+    kept = []
+    for row in rows:
+        if not isinstance(row, dict) or not isinstance(row.get("hooks"), list):
+            kept += [row] if row else []
+            continue
+        left = [one for one in row["hooks"] if OURS not in str(one.get("command") if isinstance(one, dict) else "")]
+        kept += [{**row, "hooks": left}] if left or not row["hooks"] else []
     hooks[agent.event] = kept if remove else [*kept, agent.entry()]
     if not hooks[agent.event]:
         del hooks[agent.event]
@@ -128,13 +134,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _text(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-
-
-def _without_ours(row: Any) -> Any:
-    if not isinstance(row, dict) or not isinstance(row.get("hooks"), list):
-        return row
-    left = [one for one in row["hooks"] if OURS not in str(one.get("command") if isinstance(one, dict) else "")]
-    return {**row, "hooks": left} if left or not row["hooks"] else None
 
 
 # -- OpenClaw

@@ -31,16 +31,12 @@ _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.c
 
 def parts(text: str) -> list[str]:
     """terminate-instances, TerminateInstances, terminate_instances -> [terminate, instance]"""
-    found = [part for match in LIKE.name_parts.findall(text) for part in _grown(match.lower())]
+    found: list[str] = []
+    for word in map(str.lower, LIKE.name_parts.findall(text)):
+        grown = None if word in ENDS else LIKE.grown_verb.fullmatch(word)
+        known = grown and (grown[1] or grown[3]) and grown[3].removesuffix("s") in THINGS | {"", "all", "file", "dir"}
+        found += [part for part in grown.groups() if part] if grown and known else [word]
     return [one[:-1] if one.endswith("s") and one[:-1] in THINGS | LIGHT else one for one in found]
-
-
-def _grown(word: str) -> list[str]:
-    match = None if word in ENDS else LIKE.grown_verb.fullmatch(word)
-    if not match or not (match[1] or match[3]):
-        return [word]
-    whole = match[3].removesuffix("s") in THINGS | {"", "all", "file", "dir"}
-    return [part for part in match.groups() if part] if whole else [word]
 
 
 def about(words: list[str], known: bool) -> bool:

@@ -62,20 +62,17 @@ def read_table() -> bytes:
     """The shipped table, or the one in the cache when a profile is newer."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cached = os.path.join(cache, "rgt", f"guard-table{SCRIPTS.replace('/', '-')}.json")
-    newest = _newest_profile()
+    newest = 0
+    try:
+        with os.scandir(PROFILES) as scan:
+            newest = max((one.stat().st_mtime_ns for one in scan if one.name.endswith(".md")), default=0)
+    except OSError:
+        pass
     for path in (TABLE, cached):
         if os.path.exists(path) and os.stat(path).st_mtime_ns >= newest:
             with open(path, "rb") as file:
                 return file.read()
     return _made_table(cached)
-
-
-def _newest_profile() -> int:
-    try:
-        with os.scandir(PROFILES) as scan:
-            return max((one.stat().st_mtime_ns for one in scan if one.name.endswith(".md")), default=0)
-    except OSError:
-        return 0
 
 
 def _made_table(cached: str) -> bytes:
@@ -129,17 +126,10 @@ def find_acts(
     return Guard(data, cwd, environ).judge(line, words)
 
 
-def _limit_time() -> None:
-    import _signal  # type: ignore[import-not-found]  # `signal` makes enums of the same, at a price
-
+def main(words: list[str]) -> int:
     def late(*_: object) -> None:
         raise TimeoutError(f"took longer than {SECONDS:g} s")
 
-    _signal.signal(_signal.SIGALRM, late)
-    _signal.setitimer(_signal.ITIMER_REAL, SECONDS)
-
-
-def main(words: list[str]) -> int:
     refuses = SHIM if words[:1] == ["shim"] else HOOK
     try:
         if os.environ.get("RGT_GUARD") == "off":
@@ -150,7 +140,10 @@ def main(words: list[str]) -> int:
         table = read_table()
         if not words and is_harmless(raw, table):
             return 0
-        _limit_time()
+        import _signal  # type: ignore[import-not-found]  # `signal` makes enums of the same, at a price
+
+        _signal.signal(_signal.SIGALRM, late)
+        _signal.setitimer(_signal.ITIMER_REAL, SECONDS)
         line, cwd = ("", os.getcwd()) if words else event_command(raw)
         environ, why = dict(os.environ), ""
         if acts := find_acts(line, cwd, environ, table, words[1:]) if line or words else []:

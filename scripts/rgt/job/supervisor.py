@@ -184,20 +184,17 @@ class Supervisor:
                     self._start(memory_kill=verdict.entry == MEMORY)
                     continue
                 verdict = Verdict(False, "asked to stop", step=verdict.step)
-            return self._end(code, verdict)
-
-    def _end(self, code: int, verdict: Verdict) -> int:
-        self.state.code, self.state.ended, self.state.log_end = code, verdict.cause, self._log_size()
-        self._save()
-        if code == 0 or not self._stopping():  # a stop is recorded by whoever asked for it
-            self.run.log_event("failed" if code else "finished", **self._facts(code, verdict))
-            if code and verdict.cause != plain_cause(code):
-                print(f"supervise: {verdict.cause}", file=sys.stderr)
-            self._store()
-        if self.standby and self.standby.poll() is None:  # it holds no state
-            self.standby.kill()
-            self.standby.wait()
-        return code
+            self.state.code, self.state.ended, self.state.log_end = code, verdict.cause, self._log_size()
+            self._save()
+            if code == 0 or not self._stopping():  # a stop is recorded by whoever asked for it
+                self.run.log_event("failed" if code else "finished", **self._facts(code, verdict))
+                if code and verdict.cause != plain_cause(code):
+                    print(f"supervise: {verdict.cause}", file=sys.stderr)
+                self._store()
+            if self.standby and self.standby.poll() is None:  # it holds no state
+                self.standby.kill()
+                self.standby.wait()
+            return code
 
     def _store(self) -> None:
         """Last of all: what is written after it is not in the store. STORE_VERIFIED.json says that it went well."""

@@ -308,15 +308,12 @@ class PictureIndex:
     def __init__(self, pictures: Array) -> None:
         self.pictures = pictures
         self.hashes = picture_hashes(pictures, _FLIPS)
-        self.bar = self._bar()
-
-    def _bar(self) -> float:
-        """The correlation below which a match proves nothing: scans of one organ all look alike."""
-        best = dict.fromkeys(range(min(_SAMPLE, len(self.pictures))), 0.0)
-        for held, row, alike in self.matches(self.pictures[:_SAMPLE]):
+        # the correlation below which a match proves nothing: scans of one organ all look alike
+        best = dict.fromkeys(range(min(_SAMPLE, len(pictures))), 0.0)
+        for held, row, alike in self.matches(pictures[:_SAMPLE]):
             best[row] = max(best[row], alike if held != row else 0.0)
         usual = float(np.quantile(list(best.values()) or [0.0], 0.9))
-        return 1 - (1 - usual) / 2 if usual else 0.0
+        self.bar = 1 - (1 - usual) / 2 if usual else 0.0
 
     def matches(self, pictures: Array) -> Iterator[tuple[int, int, float]]:
         """(held, asked, correlation) of the pairs that show the same picture."""

@@ -24,9 +24,8 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 _PUNCTUATION = b".,;:!?\"'`()[]{}_\t\r\n\v\f"
-_ASCII = bytes(
-    0x20 if code in _PUNCTUATION else (code + 32 if 65 <= code <= 90 else code) for code in range(256)
-)  # lower case, punctuation as space
+# lower case, punctuation as space
+_ASCII = bytes(0x20 if code in _PUNCTUATION else (code + 32 if 65 <= code <= 90 else code) for code in range(256))
 _HYPHEN = re.compile(rb"(?<=[a-z\x80-\xff])-(?=[a-z\x80-\xff])")  # well-known; but not -5
 _MISSING = {"", "na", "n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

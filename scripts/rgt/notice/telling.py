@@ -120,17 +120,13 @@ def _deliver(channel: channels.Channel, told: channels.Message) -> Outcome:
         if again is None or pause is None or again > _LONGEST_PAUSE:
             break
         time.sleep(max(again, pause))
-    return Outcome(channel["name"], state, _masked(channel, say))
-
-
-def _masked(channel: channels.Channel, text: str) -> str:
-    """Without any secret of the channel, nor a part of one (the key in a URL), whoever put it there."""
+    # without any secret of the channel, nor a part of one (the key in a URL), whoever put it there
     for spec in (value for value in channel.values() if isinstance(value, dict)):
         with contextlib.suppress(RgtError):
             hidden = channels.secret(spec)
             for part in (hidden, *re.split(r"[/?=&]", hidden)):
-                text = text.replace(part, "***") if len(part) > 5 else text
-    return text
+                say = say.replace(part, "***") if len(part) > 5 else say
+    return Outcome(channel["name"], state, say)
 
 
 def _write(path: Path, key: str, known: dict[str, Any]) -> None:

@@ -145,7 +145,15 @@ def listed(facts: dict[str, Any], values: dict[str, str]) -> Listing:
         problem = f"has rows without {answer['id']}"
     if problem:
         return Listing(problem=f"the answer of {order.text} {problem}", said=said)
-    rows = [_row(item, answer, facts) for item in found]
+    rows = []
+    for item, its_id in zip(found, ids, strict=True):
+        status = _at(item, answer["status"]) if "status" in answer else None
+        words = [str(word) for word in status] if isinstance(status, list) else [str(status or "")]  # Slurm has several
+        # a status that the profile does not know bills: a new word must not read as an end
+        is_ended = all(word in answer.get("ended", []) for word in words)
+        is_stopped = not is_ended and all(word in answer.get("stopped", []) for word in words)
+        bills = "" if is_ended else facts["meter"]["stopped_still_bills"]["value"] if is_stopped else "the machine"
+        rows.append(Row(str(its_id), quoted(" ".join(words)) or "not told", bills, is_stopped, is_ended))
     more = _at(data, answer["more"]) if "more" in answer else None
     return Listing(rows, said=said, whole=more in _EMPTY or (more == 1 and more is not True))
 
@@ -172,16 +180,6 @@ def _error(data: Any, answer: dict[str, Any]) -> str:
         if (seen not in _EMPTY) if value is None else (seen != value):
             return f"is an error: {path} is {quoted(json.dumps(seen, ensure_ascii=False))}"
     return ""
-
-
-def _row(item: Any, answer: dict[str, Any], facts: dict[str, Any]) -> Row:
-    """A status that the profile does not know bills: a new word must not read as an end."""
-    status = _at(item, answer["status"]) if "status" in answer else None
-    words = [str(word) for word in status] if isinstance(status, list) else [str(status or "")]  # Slurm has several
-    is_ended = all(word in answer.get("ended", []) for word in words)
-    is_stopped = not is_ended and all(word in answer.get("stopped", []) for word in words)
-    bills = "" if is_ended else facts["meter"]["stopped_still_bills"]["value"] if is_stopped else "the machine"
-    return Row(str(_at(item, answer["id"])), quoted(" ".join(words)) or "not told", bills, is_stopped, is_ended)
 
 
 # -- before, act, after

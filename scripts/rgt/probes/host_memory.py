@@ -318,7 +318,18 @@ def judge(watched: Watched) -> Result:
     for part in parts:
         if part.slope.verdict == LEAK:
             _add(part, watched, result)
-    _judge_inside(watched, result)
+    for row in watched.inside:  # hooks, and what visibly grows although the slopes are not clear about it
+        if row["hooks"] > _HOOKS and row["hooks"] >= row["steps"] / 2 > 0:
+            message = f"{row['hooks']} hooks are registered after {row['steps']} optimizer steps: one more each step"
+            result.add("growth", message, where=f"pid {row['pid']}")
+            result.fix("register once, outside of the loop; or keep the handle and remove() it")
+        told = " ".join(finding.message for finding in result.findings)
+        for one in row["growing"]:
+            heavy = one["elements"] * one["each"] >= WORTH or (one["graph"] and one["elements"] >= _KEPT_GRAPHS)
+            if heavy and one["name"] and one["name"] not in told:
+                mode = max(one["by"], key=lambda name: one["by"][name])
+                message = f"{one['name']} grows in {mode}: {_shown(one)}, though the process shows no clear slope"
+                result.add("growth", message, where=f"pid {row['pid']}", severity="warn")
     if watched.code:
         how = processes.signal_name(-watched.code) if watched.code < 0 else f"exit code {watched.code}"
         result.add("failed", f"the command ended with {how}; what it did until then was judged", severity="warn")
@@ -384,22 +395,6 @@ def _add(part: Part, watched: Watched, result: Result) -> None:
     }
     fix = fixes.get(part.name, "a cache in the dataset, or objects copied on access (DP19): bound it, keep arrays")
     result.fix(f"{fix}; then measure again, until nothing grows -> references/training/data-pipeline.md")
-
-
-def _judge_inside(watched: Watched, result: Result) -> None:
-    """Hooks, and what visibly grows although the slopes are not clear about it."""
-    for row in watched.inside:
-        if row["hooks"] > _HOOKS and row["hooks"] >= row["steps"] / 2 > 0:
-            message = f"{row['hooks']} hooks are registered after {row['steps']} optimizer steps: one more each step"
-            result.add("growth", message, where=f"pid {row['pid']}")
-            result.fix("register once, outside of the loop; or keep the handle and remove() it")
-        told = " ".join(finding.message for finding in result.findings)
-        for one in row["growing"]:
-            heavy = one["elements"] * one["each"] >= WORTH or (one["graph"] and one["elements"] >= _KEPT_GRAPHS)
-            if heavy and one["name"] and one["name"] not in told:
-                mode = max(one["by"], key=lambda name: one["by"][name])
-                message = f"{one['name']} grows in {mode}: {_shown(one)}, though the process shows no clear slope"
-                result.add("growth", message, where=f"pid {row['pid']}", severity="warn")
 
 
 def _shown(one: dict[str, Any]) -> str:

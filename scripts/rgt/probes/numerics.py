@@ -235,7 +235,16 @@ def _evaluation(result: Result, session: Session) -> None:
 
 def determinism(session: Session, result: Result) -> None:
     """Two runs from the same seed: the first step at which they differ, and in what (weights, data, loss)."""
-    runs = [_digests_by_step(session.fresh()) for _ in range(2)]
+    runs: list[list[dict[str, str]]] = []
+    for again in (session.fresh() for _ in range(2)):
+        weights = list(again.training.model.parameters())
+        runs.append([{"start": digest(weights)}])
+        for batch in itertools.islice(iter(again.training.data), _STEPS * again.training.accumulate):
+            content = digest(batch)
+            loss = number(again.train_step(move(batch, again.device)))
+            runs[-1].append({"batch": content, "loss": repr(loss), "weights": digest(weights)})
+            if again.late:
+                break
     result.evidence = f"two runs from seed {session.seed} are equal in every bit over {len(runs[0]) - 1} steps"
     for row, (one, other) in enumerate(zip(*runs, strict=False)):
         different = [part for part in one if one[part] != other[part]]
@@ -247,15 +256,3 @@ def determinism(session: Session, result: Result) -> None:
             result.add("nondeterminism", message, f"{one} against {other}"[:300], severity="warn")
             result.fix(_SEEDING[different[0]])
             break
-
-
-def _digests_by_step(session: Session) -> list[dict[str, str]]:
-    weights = list(session.training.model.parameters())
-    rows = [{"start": digest(weights)}]
-    for batch in itertools.islice(iter(session.training.data), _STEPS * session.training.accumulate):
-        content = digest(batch)
-        loss = number(session.train_step(move(batch, session.device)))
-        rows.append({"batch": content, "loss": repr(loss), "weights": digest(weights)})
-        if session.late:
-            break
-    return rows

@@ -153,7 +153,28 @@ def audit(project: Project, figure: str) -> list[Problem]:
         record = _recorded(project, figure)
     except RgtError as error:
         return [Problem("missing" if "not exist" in error.message else "malformed", _relative(error.message, project))]
-    return [*_chain(project, figure, record), *(Problem(**problem) for problem in record.get("problems", []))]
+    of_drawing = [Problem(**problem) for problem in record.get("problems", [])]
+    bare = {key: value for key, value in record.items() if key != "sha256"}
+    if record.get("sha256") != digest(bare) or record["figure"] != figure:
+        return [Problem("digest", f"{SIDECAR} was edited: it does not fit its own sha256"), *of_drawing]
+    problems: list[Problem] = []
+    folder, inside = folder_of(project, figure), f"figures/{figure}/"
+    made = {DATA: record["inputs"].get(inside + DATA), CODE: record["inputs"].get(inside + CODE)}
+    for name, known in {**made, **{name: record["outputs"].get(name) for name in OUTPUTS}}.items():
+        if not (folder / name).is_file():
+            problems.append(Problem("missing", f"{name} does not exist"))
+        elif seal.digest_of(folder / name) != known and name == CODE:
+            problems.append(Problem("stale", f"{CODE} was edited since the figure was drawn; draw it again"))
+        elif seal.digest_of(folder / name) != known:
+            problems.append(Problem("digest", f"{name} is not the one that was made: it changed since"))
+    try:  # `claim check` looks at the seals of the runs
+        now = hashlib.sha256(figure_data.collect(project, figure).text.encode()).hexdigest()
+        if now != record["inputs"].get(inside + DATA):
+            problems.append(Problem("stale-source", f"{DATA} is not what the runs and claims say now; draw it again"))
+    except RgtError as error:
+        why = _relative(error.message, project)
+        problems.append(Problem("stale-source", f"its data cannot be computed anew: {why}"))
+    return problems + of_drawing
 
 
 def compared(project: Project, figure: str) -> str:
@@ -168,30 +189,6 @@ def _recorded(project: Project, figure: str) -> dict[str, Any]:
 
 def _relative(message: str, project: Project) -> str:
     return message.replace(f"{project.root}/", "")
-
-
-def _chain(project: Project, figure: str, record: dict[str, Any]) -> Iterator[Problem]:
-    """What is not the file that the sidecar names, or not what the runs give. `claim check` looks at their seals."""
-    bare = {key: value for key, value in record.items() if key != "sha256"}
-    if record.get("sha256") != digest(bare) or record["figure"] != figure:
-        yield Problem("digest", f"{SIDECAR} was edited: it does not fit its own sha256")
-        return
-    folder, inside = folder_of(project, figure), f"figures/{figure}/"
-    made = {DATA: record["inputs"].get(inside + DATA), CODE: record["inputs"].get(inside + CODE)}
-    for name, known in {**made, **{name: record["outputs"].get(name) for name in OUTPUTS}}.items():
-        if not (folder / name).is_file():
-            yield Problem("missing", f"{name} does not exist")
-        elif seal.digest_of(folder / name) != known and name == CODE:
-            yield Problem("stale", f"{CODE} was edited since the figure was drawn; draw it again")
-        elif seal.digest_of(folder / name) != known:
-            yield Problem("digest", f"{name} is not the one that was made: it changed since")
-    try:
-        now = hashlib.sha256(figure_data.collect(project, figure).text.encode()).hexdigest()
-    except RgtError as error:
-        yield Problem("stale-source", f"its data cannot be computed anew: {_relative(error.message, project)}")
-        return
-    if now != record["inputs"].get(inside + DATA):
-        yield Problem("stale-source", f"{DATA} is not what the runs and claims say now; draw it again")
 
 
 # -- what is wrong with a drawing

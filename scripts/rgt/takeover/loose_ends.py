@@ -47,21 +47,21 @@ def find(root: str, deadline: float) -> list[LooseEnd]:
             if _POINTER.fullmatch(entry.name):
                 found += _pointer(Path(entry.path))
             elif entry.name.endswith("pid"):
-                found += _pid(Path(entry.path))
+                pid = int(Path(entry.path).read_text()[:20])
+                if pid > 0 and not os.path.exists(f"/proc/{pid}"):
+                    message = f"names pid {pid}; no process here has that number any more"
+                    found.append(LooseEnd("mixed", "info", str(Path(entry.path)), message))
             elif _CONFIG.fullmatch(entry.path[len(root) :]) and configs < _CONFIGS:
                 configs += 1
                 found += _resume(Path(entry.path), Path(root))
-    return found + [end for folder in sorted(folders) for end in _links(folder)]
-
-
-def _links(folder: str) -> Iterator[LooseEnd]:
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink() and not os.path.exists(entry.path):
-                message = f"a link to {os.readlink(entry.path)}, which is not there"
-                yield LooseEnd(
-                    "missing", "warn", entry.path, message, "resume from the newest whole checkpoint by name"
-                )
+    for folder in sorted(folders):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink() and not os.path.exists(entry.path):
+                    message = f"a link to {os.readlink(entry.path)}, which is not there"
+                    fix = "resume from the newest whole checkpoint by name"
+                    found.append(LooseEnd("missing", "warn", entry.path, message, fix))
+    return found
 
 
 def _pointer(path: Path) -> Iterator[LooseEnd]:
@@ -80,9 +80,8 @@ def _pointer(path: Path) -> Iterator[LooseEnd]:
         yield LooseEnd("missing", "warn", str(path), f"names {name}, which is not there{there}", "resume by name")
     elif alike and _number(alike[-1]) > _number(name):
         message = f"names {name}, and {alike[-1]} is newer"
-        yield LooseEnd(
-            "mixed", "warn", str(path), message, "look why: the newer one may be broken, or the pointer stale"
-        )
+        fix = "look why: the newer one may be broken, or the pointer stale"
+        yield LooseEnd("mixed", "warn", str(path), message, fix)
 
 
 def _shape(name: str) -> str:
@@ -91,12 +90,6 @@ def _shape(name: str) -> str:
 
 def _number(name: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", name)]
-
-
-def _pid(path: Path) -> Iterator[LooseEnd]:
-    pid = int(path.read_text()[:20])
-    if pid > 0 and not os.path.exists(f"/proc/{pid}"):
-        yield LooseEnd("mixed", "info", str(path), f"names pid {pid}; no process here has that number any more")
 
 
 def _resume(path: Path, root: Path) -> Iterator[LooseEnd]:

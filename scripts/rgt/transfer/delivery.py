@@ -305,7 +305,17 @@ class Delivery:
             try:
                 moving, absent = self._copy_until_still(rounds)
                 self.findings, self.seconds = [*self.there.findings], time.monotonic() - start
-                self._report_absent(moving, absent)
+                code, message = "unpulled", f"could not be copied from {self.there.host.title}"
+                fix = "pull again; if it stays, look at the box"
+                if moving:
+                    writers = self.there.writers
+                    who = f"; it is being written by process {writers[0]}" if writers else ""
+                    message = f"keeps changing on {self.there.host.title}, so it cannot be proved{who}"
+                    code, fix = "changed", "pull again when the run is done, or use pull --loop"
+                for entry in absent[:20]:
+                    self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
+                    if entry.bytes <= _LOG_BYTES:
+                        self.stage.snapshot(entry)
                 if not self.failed:
                     for path, target in self.there.links.items():
                         self.stage.link(path, target)
@@ -328,19 +338,6 @@ class Delivery:
             if not moving and not absent:
                 break
         return moving, absent
-
-    def _report_absent(self, moving: bool, absent: list[Entry]) -> None:
-        there = self.there
-        code, message = "unpulled", f"could not be copied from {there.host.title}"
-        fix = "pull again; if it stays, look at the box"
-        if moving:
-            who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
-            code, message = "changed", f"keeps changing on {there.host.title}, so it cannot be proved{who}"
-            fix = "pull again when the run is done, or use pull --loop"
-        for entry in absent[:20]:
-            self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
-            if entry.bytes <= _LOG_BYTES:
-                self.stage.snapshot(entry)
 
     def _copy(self, there: Listing) -> Listing:
         """Everything that is not here, or whose digest is not known; once more what came with another digest.
@@ -584,13 +581,10 @@ def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tupl
 
 def _runs_below(where: Place, patience: float) -> list[str]:
     with contextlib.closing(Connection(where.host, patience)) as box:
-        runs = box.again(lambda: [_run_of(box, row) for row in box.answer("runs", root=where.path, depth=_DEPTH)])
-    if not runs:
+        rows = box.again(lambda: list(box.answer("runs", root=where.path, depth=_DEPTH)))
+        for row in rows:
+            if not isinstance(row.get("run"), str):
+                raise box.strange(row)
+    if not rows:
         raise bad_input("holds no run directory (a folder with run.json)")
-    return sorted(runs)
-
-
-def _run_of(box: Connection, row: dict[str, Any]) -> str:
-    if not isinstance(row.get("run"), str):
-        raise box.strange(row)
-    return str(row["run"])
+    return sorted(row["run"] for row in rows)

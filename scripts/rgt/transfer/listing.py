@@ -140,21 +140,6 @@ def read_listing(box: Connection, rows: Iterator[dict[str, Any]], local: Path) -
     the box's file of that name gets another one here.
     """
     renamed = {EVENTS: EVENTS_THERE} | ({RECORD: RECORD_THERE} if Run(local).is_recorded_here else {})
-    there = _read_rows(box, rows)
-    if SEAL in there.entries:  # its ledger names each file, so names stay; its run.json still never replaces ours
-        del renamed[EVENTS]
-    elif EVENTS in there.entries:
-        there.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
-    for path in renamed.keys() & there.entries.keys():
-        there.entries[path] = there.entries[path]._replace(local=renamed[path])
-    if bad := list(there.bad_names()):
-        path, why = bad[0]
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise bad_input(f"{box.host.title} lists {path[:100]!r}, which {why}{more}; nothing was copied")
-    return there
-
-
-def _read_rows(box: Connection, rows: Iterator[dict[str, Any]]) -> Listing:
     head = next(rows, {})
     try:
         record = head["record"] if isinstance(head["record"], dict) else None
@@ -171,6 +156,16 @@ def _read_rows(box: Connection, rows: Iterator[dict[str, Any]]) -> Listing:
             there.take(row)
         except (KeyError, TypeError, ValueError):
             raise bad_input(f"{box.host.title} listed something that is not a file: {str(row)[:100]}") from None
+    if SEAL in there.entries:  # its ledger names each file, so names stay; its run.json still never replaces ours
+        del renamed[EVENTS]
+    elif EVENTS in there.entries:
+        there.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
+    for path in renamed.keys() & there.entries.keys():
+        there.entries[path] = there.entries[path]._replace(local=renamed[path])
+    if bad := list(there.bad_names()):
+        path, why = bad[0]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise bad_input(f"{box.host.title} lists {path[:100]!r}, which {why}{more}; nothing was copied")
     return there
 
 

@@ -103,7 +103,11 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
     layout = Layout("torchscript" if script else "torch")
     layout.facts["root"] = root
     names = _find_members(members, root, layout)
-    _check_records(window, names, layout)
+    for name, pattern in _RECORDS.items():  # small members that torch's reader parses before anything else
+        record = names.get(".data/version") or names.get(name) if name == "version" else names.get(name)
+        told = member_window(window, record, 4096).head(4096) if record else None
+        if (told is None and name == "version") or (told is not None and not re.match(pattern, told)):
+            layout.error("malformed", f"its {name} is {told and told[:20]!r}: torch refuses it")
     layout.packed = [member for member in members if member.method != STORED]
     if script:
         _judge_script(window, names, layout)
@@ -134,15 +138,6 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
         if extra:
             layout.problem("extra", "warn", f"{len(extra)} storages belong to no tensor: {', '.join(extra[:_SHOWN])}")
     return layout
-
-
-def _check_records(window: Window, names: dict[str, Member], layout: Layout) -> None:
-    """Small members that torch's reader parses before anything else."""
-    for name, pattern in _RECORDS.items():
-        member = names.get(".data/version") or names.get(name) if name == "version" else names.get(name)
-        told = member_window(window, member, 4096).head(4096) if member else None
-        if (told is None and name == "version") or (told is not None and not re.match(pattern, told)):
-            layout.error("malformed", f"its {name} is {told and told[:20]!r}: torch refuses it")
 
 
 def _find_members(members: list[Member], root: str, layout: Layout) -> dict[str, Member]:

@@ -48,9 +48,8 @@ def read_table(path: Path, ask: Ask) -> Iterator[Foreign]:
     gaps: list[str] = []
     text = path.read_bytes().decode("utf-8-sig", "replace").replace("\0", "")
     live = time.time() - path.stat().st_mtime < LIVE
-    if (
-        text and not text.endswith("\n") and live and path.suffix != ".json"
-    ):  # its writer may be in the middle of 0.1234
+    # its writer may be in the middle of 0.1234
+    if text and not text.endswith("\n") and live and path.suffix != ".json":
         text = text.rpartition("\n")[0]
         gaps.append("its last line has no end and was written just now: left out")
     kind = "jsonl" if path.suffix.lower() in (".jsonl", ".ndjson", ".json") else "csv"
