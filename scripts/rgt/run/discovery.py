@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _RANKS = {".jsonl": 2, ".csv": 1}  # of several tables the one written line by line is best
 _RECORD_BYTES = 1 << 20  # of a run.json
-_TOTALS = {
+TOTALS = {
     "total": "steps max_steps max_iters total_steps train_steps".split(),
     "epochs": "epochs max_epochs num_epochs num_train_epochs".split(),
 }
@@ -230,6 +230,6 @@ def _read(run: Run) -> None:
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
             config = json.loads(logs.head(os.path.join(run.path, "run.json"), _RECORD_BYTES))["config"]
             known = {name: value for name, value in config.items() if isinstance(value, int) and is_sane(value)}
-            for counter, spellings in _TOTALS.items():
+            for counter, spellings in TOTALS.items():
                 run.summary.fill({counter: next((known[name] for name in spellings if known.get(name, 0) > 0), None)})
     run.summary.finish_eta()

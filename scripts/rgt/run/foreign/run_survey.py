@@ -150,6 +150,11 @@ def configs(folder: Path) -> list[Path]:
     return [path for path in found if path.is_file() and path.stat().st_size]
 
 
+def is_evaluation(name: str) -> bool:
+    """Is this what an evaluation is usually called? results.json, eval_metrics.json, all_results.json"""
+    return bool(_EVALUATION.fullmatch(name))
+
+
 def _kind(path: Path) -> str:
     """What a file is to a run; empty when it is nothing."""
     name, suffix = path.name, path.suffix.lower()
@@ -159,7 +164,7 @@ def _kind(path: Path) -> str:
         "events": event_files.is_event_file(name),
         "state": name == text_files.TRAINER_STATE,
         "database": suffix in _DATABASES and head(path, 16) == databases.MAGIC,
-        "evaluation": bool(_EVALUATION.fullmatch(name)),
+        "evaluation": is_evaluation(name),
         "table": suffix in _TABLES and name not in ("events.jsonl", "SEALS.jsonl"),
         "log": discovery.is_log(name),
     }
