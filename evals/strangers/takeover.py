@@ -28,7 +28,7 @@ from rgt import cli  # noqa: E402
 import click  # noqa: E402
 
 Row = dict[str, Any]
-LOUD = ("error", "warning")
+LOUD = ("error", "warn")
 
 
 def ask(folder: Path, row: Row) -> Row:
