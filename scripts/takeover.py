@@ -77,7 +77,8 @@ def snapshot(directories: tuple[Path, ...], seconds: float, fmt: str | None) -> 
     """Show GPUs, training processes, queues, git, runs, checkpoints and disks on one screen; change nothing.
 
     Looks below DIR; without one, below the directories of whatever runs and the current one. Exit 1 when something
-    needs a look: a NaN, a crash, a stalled process, a broken checkpoint, a full disk.
+    needs a look: a NaN, a crash, a stalled process, a broken checkpoint, a full disk. Where nothing has run for a day,
+    old runs are judged, too: a log that stops short, a loss that diverged, a result that no log has.
 
     Example: rgt takeover snapshot runs --json
     """

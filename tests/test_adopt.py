@@ -166,6 +166,49 @@ HOSTILE = {
 }
 
 
+ROWS = '{"mode": "train", "epoch": %d, "iter": %d, "loss": %.2f}\n'
+MMCV = '{"env_info": "x", "seed": 7, "exp_name": "r.py"}\n' + "".join(
+    ROWS % (epoch, at, 3 - epoch - at / 1000)
+    + (f'{{"mode": "val", "epoch": {epoch}, "iter": 480, "bbox_mAP": 0.{epoch}}}\n' if at == 100 else "")
+    for epoch in (1, 2)
+    for at in (50, 100)
+)
+MMENGINE = '{"loss": 2.0, "epoch": 1, "iter": 50, "step": 50}\n{"loss": 1.0, "epoch": 2, "iter": 50, "step": 150}\n'
+RAY = "".join(f'{{"reward": {n}.5, "training_iteration": {n}, "config": {{"lr": 0.1}}}}\n' for n in (1, 2))
+LAYOUTS: list[tuple[dict[str, str], str, dict[int, float], dict[str, Any]]] = [
+    ({"nohup.out": "{'loss': 1.5, 'epoch': 0.5}\n{'loss': 1.2, 'epoch': 1.0}\n"}, "loss", {1: 1.5, 2: 1.2}, {}),
+    (
+        {"keras.txt": "".join(f"Epoch {n}/3\n9/9 - 4s - loss: 0.{9 - n}\n" for n in (1, 2, 3))},
+        "loss",
+        {1: 0.8, 3: 0.6},
+        {},
+    ),
+    ({"2024.log.json": MMCV}, "loss", {50: 1.95, 100: 1.9, 150: 0.95, 200: 0.9}, {"seed": 7}),
+    ({"2024.log.json": MMCV}, "bbox_mAP", {100: 0.1, 200: 0.2}, {}),
+    (
+        {"vis_data/20240110_091500.json": MMENGINE, "vis_data/scalars.json": MMENGINE, "20240110_091500.log": "x\n"},
+        "loss",
+        {50: 2.0, 150: 1.0},
+        {},
+    ),
+    ({"result.json": RAY, "params.json": '{"seed": 3}'}, "reward", {1: 1.5, 2: 2.5}, {"lr": 0.1, "seed": 3}),
+]
+
+
+@pytest.mark.parametrize(("layout", "metric", "points", "settings"), LAYOUTS)
+def test_what_trainers_leave_without_a_tracker(
+    layout: dict[str, str], metric: str, points: dict[int, float], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Each epoch counts its own steps, or parts of epochs, or lines under a name of its own: no value hides another."""
+    for name, text in layout.items():
+        (tmp_path / "work" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "work" / name).write_text(text)
+    run = only(adopt(tmp_path / "work", into=tmp_path / "runs"))
+    found = {row["step"]: row[metric] for row in files.read_jsonl(run.metrics) if metric in row}
+    assert {step: value for step, value in found.items() if step in points} == points and len(found) <= 4
+    assert files.read_json(run.run_json)["config"].items() >= settings.items()
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_break_nothing(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "exp"

@@ -479,6 +479,56 @@ def test_a_run_that_ended_badly_a_day_ago_is_listed_but_not_judged(tmp_path: Pat
     assert mine == [(str(tmp_path / "new.log"), "step 1 loss nan")]
 
 
+def curve(values: list[float], of: int = 0, end: str = "") -> str:
+    rows = [f"epoch {n}/{of or len(values)} loss {value:.4f} val_acc 0.{80 + n}" for n, value in enumerate(values, 1)]
+    return "\n".join([*rows, end, ""])
+
+
+def test_a_project_at_rest_is_judged_whole(tmp_path: Path) -> None:
+    """Two years old, and nobody else will say it: what stopped, diverged, was cut or is quoted wrongly."""
+    falls = [2.0 / n for n in range(1, 13)]
+    tree(
+        tmp_path,
+        {
+            "runs/good/train.log": curve(falls, end="training finished"),
+            "runs/good/results.json": '{"epoch": 12, "val_acc": 0.92, "test_acc": 0.5}',
+            "runs/short/train.log": curve(falls[:5], of=12),
+            "runs/typed/train.log": curve(falls, end="training finished"),
+            "runs/typed/results.json": '{"val_acc": 0.97}',
+            "runs/td3/progress.csv": "step,actor_loss,critic_loss\n"
+            + "".join(f"{n}000,-0.2,{1 if n < 20 else 3.0 ** (n - 19):.1f}\n" for n in range(32)),
+            "runs/cut/train.log": curve(falls, end="training finished"),
+            "runs/cut/step_1.pt": "",
+            "runs/loop/train.log": ("resuming\n" + curve(falls[:3], of=50)) * 4,
+            "tf/checkpoint": 'model_checkpoint_path: "ckpt-10"\nall_model_checkpoint_paths: "ckpt-10"\n',
+            "tf/ckpt-8.index": "x",
+            "tf/weights.h5": "",
+            "go.sh": "# --resume old.pt\npython train.py --resume=runs/gone.pt --data x\n",
+        },
+    )
+    (tmp_path / "runs" / "latest").symlink_to("r4/ckpt.pt")
+    for path in tmp_path.rglob("*.*"):
+        os.utime(path, (1.7e9, 1.7e9), follow_symlinks=False)
+    shown = [one for one in snapshot(tmp_path, "--seconds", "20")["findings"] if str(tmp_path) in one["path"]]
+    told = {(one["code"], os.path.relpath(one["path"], tmp_path)): one["message"] for one in shown}
+    assert told.keys() == {
+        ("unfinished", "runs/short/train.log"),
+        ("unexplained", "runs/typed/results.json"),
+        ("diverged", "runs/td3/progress.csv"),
+        ("truncated", "runs/cut/step_1.pt"),
+        ("unfinished", "runs/loop/train.log"),
+        ("restarts", "runs/loop/train.log"),
+        ("missing", "runs/latest"),
+        ("missing", "tf/checkpoint"),
+        ("truncated", "tf/weights.h5"),
+        ("missing", "go.sh"),
+    }
+    assert "stopped at epoch 5 of 12" in told["unfinished", "runs/short/train.log"]
+    assert "val_acc is 0.97 and disagrees" in told["unexplained", "runs/typed/results.json"]
+    assert told["missing", "tf/checkpoint"] == "names ckpt-10, which is not there; the newest there is ckpt-8"
+    assert told["missing", "go.sh"] == "resume is runs/gone.pt, which does not exist"
+
+
 # -- hostile places
 
 

@@ -22,8 +22,9 @@ from rgt.log.history import OLD, RECENT, History, Points, Series
 from rgt.log.line import parse_line
 from rgt.machine import open_files, processes
 from rgt.report import Finding
+from rgt.run import curves
 from rgt.run import record as rundir
-from rgt.watch import box_health, curves, daemon, status
+from rgt.watch import box_health, daemon, status
 from rgt.watch import look as looks
 from rgt.watch.view import View, liveness
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rgt.log.history import Points, Series
-from rgt.watch import curves
+from rgt.run import curves
 
 LENGTH = 1200
 LOOK = 10  # points between two looks

@@ -4,8 +4,9 @@
     python evals/strangers/adopt.py FOLDER --show       and list what was not read, or read wrongly
 
 A row is {"id", "path", "runs": [{"name", "values": [[metric, split or null, step or null, value], ...], "config": {},
-"seed"}]}. A value is read when one run has it at that step, under the metric's name and on that split (a value without
-a step: as its last, or as a result). `wrong` counts values that stand there differently, `invented` runs too many.
+"seed"}]}. A value is read when one run has it at that step (or, where the log counts parts of epochs, at that epoch),
+under the metric's name and on that split; a value without a step, anywhere on its curve or as a result. `wrong` counts
+values that stand there differently, `invented` runs too many.
 """
 
 from __future__ import annotations
@@ -30,24 +31,28 @@ Point = tuple[str, str, int | None]  # metric, split, step
 
 def spelled(metric: str, split: str | None) -> tuple[str, str]:
     of, name = table.split_and_rest(metric)
-    return " ".join(table.words(name)), split or of or ""
+    return " ".join(table.words(name)), table.SPLIT_WORDS.get(split or "", split) or of or ""
 
 
 def read(home: Path) -> Row:
     """What one adopted run holds; the last value of a curve and a result have no step."""
     points: dict[Point, float] = {}
-    for row in files.read_jsonl(home / "metrics.jsonl") if (home / "metrics.jsonl").exists() else ():
+    ever: dict[tuple[str, str], list[tuple[float | None, float]]] = {}  # with its epoch
+    rows = list(files.read_jsonl(home / "metrics.jsonl")) if (home / "metrics.jsonl").exists() else []
+    epochs = {row["step"]: row["epoch"] for row in rows if "epoch" in row}
+    for row in rows:
         for key, value in row.items():
             if isinstance(value, float | int) and key not in ("step", "time"):
                 name, of = spelled(key, row.get("split"))
                 points[name, of, row["step"]] = points[name, of, None] = float(value)
+                ever.setdefault((name, of), []).append((epochs.get(row["step"]), float(value)))
     if (home / "results.json").exists():
         for one in json.loads((home / "results.json").read_text(encoding="utf-8"))["metrics"]:
             name, of = spelled(one["name"], one.get("split"))
             points[name, of, None] = float(one["value"])
     record = json.loads((home / "run.json").read_text(encoding="utf-8"))
     settings = flat_settings.flatten(record.get("config") or {})
-    return {"points": points, "config": settings, "seeds": list((record.get("seeds") or {}).values())}
+    return {"points": points, "ever": ever, "config": settings, "seeds": list((record.get("seeds") or {}).values())}
 
 
 def judge(run: Row, found: Row) -> Counter[str]:
@@ -55,8 +60,10 @@ def judge(run: Row, found: Row) -> Counter[str]:
     count: Counter[str] = Counter()
     for metric, split, step, value in run["values"]:
         name, of = spelled(metric, split)
-        here = [found["points"].get((name, each, step)) for each in ([of] if of else ["", "train", "val", "test"])]
-        known = [one for one in here if one is not None]
+        splits = [of] if of else ["", "train", "val", "test"]
+        known = [found["points"][name, each, step] for each in splits if (name, each, step) in found["points"]]
+        rows = [row for each in splits for row in found["ever"].get((name, each), ())]
+        known += [one for epoch, one in rows if step is None or step == epoch]
         right = any(math.isclose(one, value, rel_tol=1e-5, abs_tol=1e-9) for one in known)
         count["read" if right else "wrong" if known else "missed"] += 1
     for key, value in run.get("config", {}).items():
@@ -74,7 +81,7 @@ def ask(folder: Path, row: Row) -> tuple[Counter[str], list[str]]:
         adopted = [read(home) for home in homes]
     total: Counter[str] = Counter(invented=max(0, len(adopted) - len(row["runs"])))
     notes = []
-    nothing: Row = {"points": {}, "config": {}, "seeds": []}
+    nothing: Row = {"points": {}, "ever": {}, "config": {}, "seeds": []}
     for run in row["runs"]:
         counts = [judge(run, one) for one in adopted or [nothing]]
         best = max(counts, key=lambda count: (count["read"], count["set"]))

@@ -3,7 +3,8 @@
     python evals/strangers/takeover.py FOLDER             FOLDER/labels.jsonl and the projects it names
     python evals/strangers/takeover.py FOLDER --show      and list the facts not named and the wrong alarms
 
-A row is {"id", "path", "facts": [{"kind", "where": a file or folder of the project, "words": [regexes]}], "clean"}.
+A row is {"id", "path", "facts": [{"kind", "where": a file or folder of the project, "words": [regexes]}], "clean"};
+without `clean` a project is not tidy.
 A fact is named when one finding, or one line of the screen about its file or folder, has one of its words. What the
 screen says of other directories and of this machine's processes does not count.
 """
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from strangers.scoring import Row, answer, asked, command
 
-LOUD = ("error", "warning")
+LOUD = ("error", "warn")
 
 
 def ask(folder: Path, row: Row) -> Row:
@@ -48,10 +49,11 @@ def main(folder: Path, show: bool) -> None:
     tidy = alarmed = 0
     for row, answered in asked(ask, folder):
         loud = [one for one in answered["findings"] if one["severity"] in LOUD]
-        tidy, alarmed = tidy + row["clean"], alarmed + (row["clean"] and bool(loud))
-        if show and row["clean"]:
+        clean = bool(row.get("clean"))
+        tidy, alarmed = tidy + clean, alarmed + (clean and bool(loud))
+        if show and clean:
             print(*(f"{row['id']}: tidy, and: {one['code']}: {one['message']}" for one in loud), sep="\n")
-        for fact in row["facts"]:
+        for fact in row.get("facts", ()):
             hit = named(fact, answered)
             planted[fact["kind"]] += 1
             found[fact["kind"]] += hit

@@ -25,6 +25,7 @@ from rgt.checkpoint import names
 from rgt.log import summary as logs
 from rgt.log.history import History
 from rgt.log.line import is_sane
+from rgt.metrics.table import is_curve
 from rgt.walk import Met, walk
 
 if TYPE_CHECKING:
@@ -32,17 +33,20 @@ if TYPE_CHECKING:
 
 _RANKS = {".jsonl": 2, ".csv": 1}  # of several tables the one written line by line is best
 _RECORD_BYTES = 1 << 20  # of a run.json
-_TOTALS = {
+TOTALS = {
     "total": "steps max_steps max_iters total_steps train_steps".split(),
     "epochs": "epochs max_epochs num_epochs num_train_epochs".split(),
 }
 _END = 64 << 10  # bytes of a log or table that are read: there may be hundreds
+_LOOK, _LOOK_LINES = 8 << 10, 60  # of a text whose name says nothing
 _READ_RUNS = 20  # runs whose newest checkpoint is read, not only its structure
 _READ_SECONDS = 0.4  # for reading newest checkpoints byte by byte, all runs together
-_LOG = re.compile(r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|out|output)[\w-]*\.txt", re.I | re.S)
+_LOG = re.compile(
+    r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|out|output|console|screen|history)[\w-]*\.txt", re.I | re.S
+)
 # not every .jsonl: train.jsonl is a data set
 _TABLE = re.compile(
-    r"(?:.*[-_.])?(?:metrics|logs?|history|progress)(?:[-_.].*)?\.jsonl|(?:metrics|progress)\.csv|trainer_state\.json"
+    r"(?:.*[-_.])?(?:metrics|logs?|history|progress)(?:[-_.].*)?\.jsonl|(?:metrics|progress)\.csv|trainer_state\.json|.*\.log\.json"
     r"|wandb-summary\.json",
     re.I | re.S,
 )
@@ -50,7 +54,7 @@ _NOT_LOG = re.compile(
     r"events\.jsonl|(?:pip|apt|dpkg|install|build|setup|debug-internal|debug)[\w.-]*\.log|wandb-\w+\.log", re.I
 )
 # folders inside a run, not runs themselves
-INNER = set("checkpoints checkpoint ckpt ckpts weights models snapshots files logs log out".split())
+INNER = set("checkpoints checkpoint ckpt ckpts weights models snapshots files logs log out vis_data".split())
 
 
 @dataclass
@@ -213,6 +217,15 @@ def _kind(name: str) -> str:
     return "table" if _TABLE.fullmatch(name) else "log" if is_log(name) else ""
 
 
+def prints_training(path: str | Path) -> bool:
+    """Is this text what a trainer printed, whatever it is called? Its first lines count and tell a curve."""
+    history = History()
+    for line in logs.to_text(logs.head(path, _LOOK)).splitlines()[:_LOOK_LINES]:
+        history.take(line)
+    counts = history.step is not None or history.epoch is not None
+    return counts and any(is_curve(name) and one.count > 1 for name, one in history.series.items())
+
+
 # -- what they say
 
 
@@ -230,6 +243,6 @@ def _read(run: Run) -> None:
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
             config = json.loads(logs.head(os.path.join(run.path, "run.json"), _RECORD_BYTES))["config"]
             known = {name: value for name, value in config.items() if isinstance(value, int) and is_sane(value)}
-            for counter, spellings in _TOTALS.items():
+            for counter, spellings in TOTALS.items():
                 run.summary.fill({counter: next((known[name] for name in spellings if known.get(name, 0) > 0), None)})
     run.summary.finish_eta()

@@ -1,6 +1,6 @@
 """A snapshot as one screen of text, and what somebody who takes over must not overlook, as findings.
 
-What decides comes first, what is long is counted; --json has it all. Old runs are listed, not judged.
+What decides comes first, what is long is counted; --json has it all. Beside runs that go on, old ones are not judged.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from rgt.log.history import History
 from rgt.metrics.table import role
 from rgt.report import SEVERITIES, Finding, Report, plural
 from rgt.run.discovery import Run
+from rgt.takeover import outcomes
 from rgt.takeover.snapshot import Process, Snapshot
 from rgt.units import show_duration, show_size
 
-RECENT = 86400.0  # seconds; a run that ended before is not judged
 QUIET = 600.0  # seconds without a line after which a living process is suspect
 QUIET_STEPS = 20  # or this many steps of its own speed, if that is longer
-_ALONE = 120.0  # seconds without a line after which a run that no process writes has ended
 WIDTH = 160
 _FULL = 0.03  # share of bytes or inodes that may be left
 _PROCESSES, _RUNS, _JOBS, _FINDINGS, _STOPPED = 5, 10, 4, 8, 3  # rows shown
@@ -209,15 +208,14 @@ def judge(box: Snapshot, report: Report) -> None:
     for process in box.processes:
         _judge_process(process, report)
         judged |= {process.source, process.trainer.log.path}
-    for run in box.runs:
-        if run.age < RECENT:
-            if not judged & {run.path, run.log.path if run.log else run.path}:  # else its process was judged by it
-                _add_problems(run.summary, report, path=run.path)
-            _judge_end(run, box, report)
-            if run.check and run.check.state == "broken":
-                older = f"; {len(run.checkpoints) - 1} older ones are there" if len(run.checkpoints) > 1 else ""
-                message = f"the newest checkpoint is broken: {run.check.message}{older}"
-                report.add("truncated", "error", message, path=str(run.check.path))
+    for run in box.judged:
+        if not judged & {run.path, run.log.path if run.log else run.path}:  # else its process was judged by it
+            _add_problems(run.summary, report, path=run.path)
+        _judge_pid_files(run, box, report)
+        if run.check and run.check.state == "broken":
+            older = f"; {len(run.checkpoints) - 1} older ones are there" if len(run.checkpoints) > 1 else ""
+            message = f"the newest checkpoint is broken: {run.check.message}{older}"
+            report.add("truncated", "error", message, path=str(run.check.path))
     _judge_gpus_and_jobs(box, report)
     largest = max((run.checkpoints[-1].bytes for run in box.runs if run.checkpoints), default=0)
     need = f", a checkpoint takes {show_size(largest)}" if largest else ""
@@ -237,7 +235,9 @@ def _judge_code_and_files(box: Snapshot, report: Report) -> None:
         fix = "resume it from a worktree of its own commit and patch (references/takeover.md), not from this checkout"
         report.add("drift", "warn", message, path=drift["path"], evidence=f"recorded {drift['commit'][:10]}", fix=fix)
     for end in box.loose:
-        report.add(end.code, end.severity, end.message, path=end.path, fix=end.fix or None)
+        report.add(
+            end.code, end.severity, end.message, path=end.path, fix=end.fix or None, evidence=end.evidence or None
+        )
     for row in box.git:
         if unsaved := _unsaved(row):
             report.add("unsaved", "info", ", ".join(unsaved), path=row["path"])
@@ -268,15 +268,8 @@ def _judge_process(process: Process, report: Report) -> None:
         report.add("stalled", "warn", message, path=process.source, where=who, fix=fix)
 
 
-def _judge_end(run: Run, box: Snapshot, report: Report) -> None:
-    """A run that nobody computes any more and that said no end; a pid file that names somebody else's process."""
-    dead = any(not problem.recovered for problem in run.summary.problems)
-    over = run.finished or run.summary.ended or dead
-    # a process of another user, another node or another container may have it: then its log is fresh
-    if run.read and run.log and not (run.pid or over) and run.summary.found and run.age > _ALONE:
-        message = f"no process here, and the log ends without an error or an end; last line {_ago(run.age)}"
-        fix = "ask whether it runs on another machine; else it was killed: resume from its newest whole checkpoint"
-        report.add("unfinished", "warn", message, path=run.path, evidence=run.summary.last_line[:160], fix=fix)
+def _judge_pid_files(run: Run, box: Snapshot, report: Report) -> None:
+    """A pid file that names somebody else's process."""
     owners = {process.trainer.pid: process.trainer for process in box.processes}
     folder = run.path if os.path.isdir(run.path) else os.path.dirname(run.path)
     for path in Path(folder).glob("*pid"):
@@ -302,6 +295,6 @@ def _judge_gpus_and_jobs(box: Snapshot, report: Report) -> None:
                 report.add("unseen", "info", message)
     for job in (job for row in box.queues if row.tool == "gpu_gate" for job in row.jobs):
         bad = job["state"] in gate.FINAL and job["state"] not in ("done", "cancelled")
-        if bad and time.time() - float(job["ended"] or job["started"] or job["submitted"]) < RECENT:
+        if bad and time.time() - float(job["ended"] or job["started"] or job["submitted"]) < outcomes.RECENT:
             reason = job["reason"] or f"exit code {job['exit_code']}"
             report.add("failed", "warn", f"{job['state']}: {reason}", path=job["log"] or "", where=job["id"])

@@ -27,7 +27,7 @@ from rgt.log.line import parse_row
 from rgt.machine import disks, memory, outside, processes, trainers
 from rgt.machine import gpus as gpu
 from rgt.run import discovery, provenance
-from rgt.takeover import loose_ends
+from rgt.takeover import loose_ends, outcomes
 
 _ROOTS = 8  # directories that are looked through when none is named
 _SECONDS = 3.0  # for each look at the machine
@@ -82,7 +82,7 @@ class Snapshot:
     disks: list[disks.Room] = field(default_factory=list)
     roots: list[str] = field(default_factory=list)
     scope: list[str] = field(default_factory=list)  # what the user asked about: the named directories, or the current
-    loose: list[loose_ends.LooseEnd] = field(default_factory=list)  # below the scope
+    loose: list[loose_ends.LooseEnd] = field(default_factory=list)  # below the scope, and how its runs ended
     drift: list[dict[str, Any]] = field(default_factory=list)  # runs whose recorded code is not the tree's
     stopped: list[str] = field(default_factory=list)  # what was not looked at, and why
     seconds: float = 0.0
@@ -92,9 +92,16 @@ class Snapshot:
         rows = {name: [row.as_dict() for row in getattr(self, name)] for name in ("processes", "queues", "runs")}
         return {**plain, "gpus": asdict(self.gpus), **rows, "disks": [asdict(disk) for disk in self.disks]}
 
-    def limited(self, name: str, look: Callable[[], Any]) -> Any:
+    @property
+    def judged(self) -> list[discovery.Run]:
+        """Runs of the last day. Where nothing has run for a day, somebody inherits: all that was asked about."""
+        inside = [run for run in self.runs if any(f"{run.path}/".startswith(f"{root}/") for root in self.scope)]
+        resting = all(run.age > outcomes.RECENT for run in inside)
+        return [run for run in self.runs if run.age < outcomes.RECENT or (resting and run in inside)]
+
+    def limited(self, name: str, look: Callable[[], Any], seconds: float = _SECONDS) -> Any:
         """Its result, or a line about what was not seen: a path may lie on a mount that no longer answers."""
-        results, problems = outside.together({name: look}, _SECONDS)
+        results, problems = outside.together({name: look}, seconds)
         self.stopped += [f"{name}: {problem}" for problem in problems.values()]
         return results.get(name)
 
@@ -131,7 +138,8 @@ def take(directories: list[Path], seconds: float) -> Snapshot:
     own = [run for run in box.runs if run.kind == "run" and not run.finished][:_DRIFT]
     until = time.monotonic() + seconds / 3
     ends = box.limited("loose ends", lambda: [end for root in box.scope for end in loose_ends.find(root, until)])
-    box.loose = ends or []
+    ended = partial(outcomes.look, box.judged, time.monotonic() + seconds / 2, box.stopped)
+    box.loose = [*(ends or []), *(box.limited("ends of runs", ended, seconds + _SECONDS) or [])]
     drifts = box.limited("code of runs", partial(lambda: [provenance.drift(Path(run.path)) for run in own]))
     box.drift = [row for row in drifts or [] if row]
     box.seconds = round(time.monotonic() - began, 2)

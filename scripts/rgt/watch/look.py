@@ -29,10 +29,10 @@ from rgt.log import reader
 from rgt.log.history import SCALE_TOLD, History, Series
 from rgt.machine import disks, open_files, outside, processes
 from rgt.report import Finding, Report
-from rgt.run import billing, record
+from rgt.run import billing, curves, record
 from rgt.run.phases import phase_rows
 from rgt.run.record import Run
-from rgt.watch import box_health, curves
+from rgt.watch import box_health
 from rgt.watch.view import View, liveness
 
 _VERSION = 8  # of state.json; one of another version is not used, and the logs are read again

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,8 +33,11 @@ _CONFIG = re.compile(
     r"|hyperparameters|params|parameters|settings|flags|variant)\.(?:json|ya?ml)",
     re.I,
 )
+_CONFIGS_INSIDE = (".hydra/config.yaml", "files/config.yaml", "vis_data/config.py")
 SECONDS = 30.0  # for one folder; half of it for the walk
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
+_JSON_LINES = re.compile(r"(?:.*[-_.])?log\.json|\d{8}_\d{6}\.json|scalars\.json", re.I)  # mmcv's and mmengine's
+_TEXTS = 5  # files in one folder of which it is looked whether they are logs: there may be a caption per image
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _EVALUATION = re.compile(
     r"(?:(?:all|eval|evaluation|test|train|val|valid|predict|final|best|wandb)[_-])?"
@@ -119,10 +122,17 @@ def _homes(seen: Survey, deadline: float) -> dict[Path, Files]:
     """The folder of a run -> its files. What lies inside a tracker's own folder is the tracker's."""
     found: dict[Path, Files] = defaultdict(lambda: defaultdict(list))
     ours: set[str] = set()
+    texts: Counter[str] = Counter()
     for directory, entry, prepared in walk(str(seen.root), deadline, seen.stopped):
         folder, path = Path(directory), Path(entry.path)
         ours |= {prepared} - {""}
-        if not prepared and path.is_file() and (kind := _kind(path)):
+        if prepared or not path.is_file():
+            continue
+        kind = _kind(path)
+        if not kind and path.suffix == ".txt" and texts[directory] < _TEXTS:
+            texts[directory] += 1
+            kind = "log" if discovery.prints_training(path) else ""
+        if kind:
             found[folder][kind].append(folder if kind == "mlflow" else path)
     seen.ours = sorted(map(Path, ours))
     homes: dict[Path, Files] = defaultdict(lambda: defaultdict(list))
@@ -144,10 +154,15 @@ def _homes(seen: Survey, deadline: float) -> dict[Path, Files]:
 
 
 def configs(folder: Path) -> list[Path]:
-    """The files beside a run that hold its settings; Hydra and W&B keep them in a folder."""
+    """The files beside a run that hold its settings; Hydra, W&B and mmengine keep them in a folder."""
     found = [path for path in folder.iterdir() if _CONFIG.fullmatch(path.name)] if folder.is_dir() else []
-    found = sorted([*found, *(folder / inner / "config.yaml" for inner in (".hydra", "files"))])
+    found = sorted([*found, *(folder / inner for inner in _CONFIGS_INSIDE)])
     return [path for path in found if path.is_file() and path.stat().st_size]
+
+
+def is_evaluation(name: str) -> bool:
+    """Is this what an evaluation is usually called? results.json, eval_metrics.json, all_results.json"""
+    return bool(_EVALUATION.fullmatch(name))
 
 
 def _kind(path: Path) -> str:
@@ -159,11 +174,17 @@ def _kind(path: Path) -> str:
         "events": event_files.is_event_file(name),
         "state": name == text_files.TRAINER_STATE,
         "database": suffix in _DATABASES and head(path, 16) == databases.MAGIC,
-        "evaluation": bool(_EVALUATION.fullmatch(name)),
-        "table": suffix in _TABLES and name not in ("events.jsonl", "SEALS.jsonl"),
+        "evaluation": is_evaluation(name),
+        "table": (suffix in _TABLES and name not in ("events.jsonl", "SEALS.jsonl")) or _is_json_lines(path),
         "log": discovery.is_log(name),
     }
     return next((kind for kind, is_one in kinds.items() if is_one), "")
+
+
+def _is_json_lines(path: Path) -> bool:
+    """By name and first byte; mmengine writes the same lines under two names."""
+    twice = path.name != "scalars.json" and (path.parent / "scalars.json").is_file()
+    return bool(_JSON_LINES.fullmatch(path.name)) and not twice and head(path, 1) == b"{"
 
 
 def _parts(kinds: Files) -> Iterator[tuple[Files, str]]:
@@ -173,7 +194,7 @@ def _parts(kinds: Files) -> Iterator[tuple[Files, str]]:
     if len(named["table"]) > 1 or (len(named["log"]) > 1 and not named["table"] and not {*rest} & {"state", "events"}):
         by_stem: dict[str, Files] = {}
         for kind, path in ((kind, path) for kind, paths in named.items() for path in paths):
-            by_stem.setdefault(path.stem, {}).setdefault(kind, []).append(path)
+            by_stem.setdefault(path.stem.removesuffix(".log"), {}).setdefault(kind, []).append(path)
         yield from ((part, stem) for stem, part in by_stem.items())
     elif named["table"] or named["log"]:
         rest |= named

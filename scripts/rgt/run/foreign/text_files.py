@@ -12,7 +12,8 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rgt import files
 from rgt.errors import bad_input
 from rgt.job import settings
 from rgt.log import reader
-from rgt.log.history import History
+from rgt.log.history import SCALE_TOLD, History
 from rgt.log.line import Point
 from rgt.metrics.table import known, split_of
 from rgt.run import record as states
@@ -28,7 +29,10 @@ from rgt.run.foreign import LIVE, MOST_BYTES, Ask, Foreign, Row, as_number, as_s
 
 TRAINER_STATE = "trainer_state.json"
 _TRAINER_SETTINGS = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
-_STEPS = "step _step global_step iteration iter iterations num_updates total_timesteps timesteps epoch epochs".split()
+_STEPS = """step _step global_step iteration iter iterations training_iteration num_updates total_timesteps timesteps
+timesteps_total epoch epochs""".split()
+_INSIDE = "batch batch_idx minibatch".split()  # counters that begin anew with every epoch
+_OF_CONFIG = re.compile(r"(?:config|params|hparams|args)[./]")  # columns that repeat a setting in every row: Ray's
 _RUNS = "run_id run run_name name experiment exp trial".split()
 _CLOCKS = "time timestamp _timestamp wall_time date".split()
 _SPLITS = "split phase mode subset".split()
@@ -56,7 +60,16 @@ def read_table(path: Path, ask: Ask) -> Iterator[Foreign]:
     rows = pivoted(list(_objects(text, gaps) if kind == "jsonl" else _cells(path, text, gaps)))
     if not rows:
         raise bad_input(f"{path} has no row" + "".join(f"; {gap}" for gap in gaps[:1]))
-    yield from _runs(path, kind, rows, gaps, ask)
+    # settings may be the first line: mmcv's environment, a config
+    first = next((at for at, row in enumerate(rows) if any(_step_word(name) in _STEPS for name in row)), 0)
+    told = {_OF_CONFIG.sub("", name): as_setting(str(value)) for row in rows[:first] for name, value in row.items()}
+    for run in _runs(path, kind, rows[first:], gaps, ask):
+        run.config = told | run.config
+        yield run
+
+
+def _step_word(name: str) -> str:
+    return name.lower().rpartition("/")[2]
 
 
 def pivoted(rows: list[Row], line: str = "") -> list[Row]:
@@ -118,11 +131,14 @@ def _cells(path: Path, text: str, gaps: list[str]) -> Iterator[Row]:
 def _runs(path: Path, kind: str, rows: list[Row], gaps: list[str], ask: Ask) -> Iterator[Foreign]:
     by_word = {name.lower(): name for row in rows for name in row}
     columns = list(by_word.values())
-    named_below = {word.rpartition("/")[2]: name for word, name in by_word.items()}  # time/total_timesteps
+    named_below = {_step_word(word): name for word, name in by_word.items()}  # time/total_timesteps
     by_word = {word: named_below[word] for word in _STEPS if word in named_below} | by_word
     step, run, split, clock = (
         next((by_word[name] for name in names if name in by_word), "") for names in (_STEPS, _RUNS, _SPLITS, _CLOCKS)
     )
+    epoch = next((by_word[name] for name in ("epoch", "epochs") if name in by_word), "")
+    step = next((by_word[name] for name in _INSIDE if step == epoch and epoch and name in by_word), step)
+    place = _places(rows, step, epoch, split)
     for name in (name for name in (*ask.metrics, ask.seed, ask.group) if name and name not in columns):
         raise bad_input(f"{path} has no column {name!r}; it has {', '.join(columns[:20])}")
     seed = ask.seed or next(filter(settings.is_seed, columns), None)
@@ -150,18 +166,40 @@ def _runs(path: Path, kind: str, rows: list[Row], gaps: list[str], ask: Ask) -> 
         found.config = _settings([name for name in given if name not in varying], part, several)
         found.config |= {"seed": as_setting(str(part[0].get(ask.seed)))} if ask.seed else {}
         for row in part:
-            of_split, at, when = split_word(row.get(split)), as_number(row.get(step)), as_number(row.get(clock))
+            of_split, at, when = split_word(row.get(split)), place(row), as_number(row.get(clock))
             numbers = {name: value for name in row if (value := as_number(row[name])) is not None}
             if not step:
                 for name in set(measured) & numbers.keys():
                     found.report(name, numbers[name], of_split or ask.split, path)
             elif at is not None and math.isfinite(at):  # Lightning's rows have holes
-                kept = numbers.keys() - {step, clock, *own, *found.config}
+                kept = numbers.keys() - {step, clock, *own, *found.config, *filter(_OF_CONFIG.match, numbers)}
                 kept = kept & set(ask.metrics) if ask.metrics else kept
                 found.add(int(at), {name: numbers[name] for name in kept}, when or 0.0, of_split)
         if not found.points and not found.results:
             raise bad_input(f"{path}: " + ("; ".join(found.gaps) or "no column of it is a number"))
         yield found.settle(path)
+
+
+def _places(rows: list[Row], step: str, epoch: str, split: str) -> Callable[[Row], float | None]:
+    """The step of a row; where the counter begins anew with every epoch, its steps since the first."""
+    pairs = [(as_number(row.get(epoch)), as_number(row.get(step))) for row in rows]
+    trained = [
+        (of, at)
+        for row, (of, at) in zip(rows, pairs, strict=True)
+        if of is not None and at is not None and split_word(row.get(split)) in (None, "train")
+    ]
+    anew = any(later[0] > one[0] and later[1] <= one[1] for one, later in pairwise(trained))
+    if not anew or not epoch or step == epoch:
+        return lambda row: as_number(row.get(step))
+    length, first = max(at for _, at in trained), min(1.0, min(of for of, _ in trained))
+
+    def place(row: Row) -> float | None:
+        of, at = as_number(row.get(epoch)), as_number(row.get(step))
+        if of is None or split_word(row.get(split)) in ("val", "test"):  # counts its own batches, at the epoch's end
+            at = length
+        return None if of is None or at is None else (of - first) * length + min(at, length)
+
+    return place
 
 
 def _varies(name: str, rows: list[Row], group: str | None) -> bool:
@@ -179,6 +217,7 @@ def _settings(names: list[str], rows: list[Row], several: bool) -> dict[str, Any
         values = {row.get(name) for row in rows}
         value = values.pop()
         plain = several or len(rows) == 1 or settings.is_seed(name) or as_number(value) is None
+        plain, name = plain or bool(_OF_CONFIG.match(name)), _OF_CONFIG.sub("", name)
         if not values and value is not None and plain:
             found[name] = as_setting(value) if isinstance(value, str) else value
     return found
@@ -231,6 +270,7 @@ class _EveryPoint(History):
     def __init__(self, run: Foreign) -> None:
         super().__init__()
         self.run, self.told_at = run, 0.0
+        self.rows: dict[float, Row] = {}  # place -> values, its time and epoch
 
     def take(self, line: str) -> None:
         if self.lines < _HEAD:
@@ -246,13 +286,33 @@ class _EveryPoint(History):
         super().take_point(point, text)
 
     def put(self, name: str, place: float, value: float, text: str = "") -> None:
-        self.run.add(round(place), {name: value}, self.told_at)
+        if name != SCALE_TOLD:  # its places are lines
+            row = self.rows.setdefault(place, {"epoch": self.epoch})
+            row |= {name: value, "time": self.told_at or row.get("time", 0.0)}
+
+    def give(self) -> None:
+        """The rows to the run, by steps as far as the log counts them: HF prints `'epoch': 0.2` and no step."""
+        epochs = [row["epoch"] for row in self.rows.values()]
+        whole = all(place.is_integer() for place in self.rows)
+        steps = {place: round(place) for place in self.rows}
+        if self.step is None and len({*epochs}) == len(epochs) and all(float(e or 0.5).is_integer() for e in epochs):
+            steps = {place: int(row["epoch"]) for place, row in self.rows.items()}
+        elif self.step is None and not whole:
+            of_all = {place: round(place / (self.epochs or 1) * (self.total or 0)) for place in self.rows}
+            numbered = {place: number for number, place in enumerate(sorted(self.rows), 1)}
+            steps = of_all if len({*of_all.values()}) == len(of_all) else numbered
+            if steps is numbered:
+                self.run.gaps.append("it counts parts of epochs and no steps: its lines are numbered, with their epoch")
+        for place, row in self.rows.items():
+            values = {name: row[name] for name in row if name != "time" and (name != "epoch" or not whole)}
+            self.run.add(steps[place], values, row["time"])
 
 
 def read_log(path: Path) -> Iterator[Foreign]:
     run = Foreign(path.stem, "log", path, log=path)
     history = _EveryPoint(run)
     cursor, grown = reader.advance(path, None, history.take, _WHOLE)
+    history.give()
     if cursor is None:
         raise bad_input(f"{path} is no file that can be read")
     if not run.points:
