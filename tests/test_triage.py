@@ -201,6 +201,7 @@ def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -
     for entry in catalogue.load():
         assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
+        assert {name for _, _, name in catalogue._TERM.findall(entry.where)} <= groups, entry.id
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
         assert slots <= {"frame", "source", "code", "library", "libraries", "message", "nccl"} | groups, entry.id
 
@@ -568,6 +569,22 @@ def test_what_stands_behind_last_error_decides(reason: str, told: str, tmp_path:
     lines += ["ncclUnhandledCudaError: Call to CUDA function failed.", "Last error:", reason]
     for prefix in ("", "[rank1]: ", "gpu-worker-1: "):
         assert say("".join(f"{prefix}{line}\n" for line in lines), tmp_path=tmp_path)[0] == told
+
+
+@pytest.mark.parametrize(
+    ("allocated", "free", "reserved", "told"),
+    [
+        ("23.1 GiB", "0.2 GiB", "23.3 GiB", "OOM1"),
+        ("4.2 GiB", "0 bytes", "4.4 GiB", "TO164"),
+        ("13.3 GiB", "1.5 GiB", "20.1 GiB", "TO178"),
+    ],
+)
+def test_the_numbers_of_a_message_decide(allocated: str, free: str, reserved: str, told: str, tmp_path: Path) -> None:
+    line = f"RuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 24.0 GiB total capacity; {allocated} "
+    line += f"already allocated; {free} free; {reserved} reserved in total by PyTorch)\n"
+    assert say(line, tmp_path=tmp_path) == [f"{told}:cause"]
+    frame = '  File "t.py", line 1, in validate\n'
+    assert say(HEAD + frame + line, tmp_path=tmp_path)[0] == "TO175:cause"
 
 
 def test_a_run_without_its_gpu_has_not_outlived_the_warning(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
                            any line of another given file (kernel log, events) matches; repeatable, any one will do.
                            On one line, an entry whose context is there beats one without (/dev/shm, not the disk)
     not: `regex`           a look-alike: a line that matches this too is another disease
+    where: a - b > 0.2 * c what the signature's groups took, as numbers or sizes (GiB): a look-alike has others
     exit: 137, -9          exit codes that fit; an entry with nothing else is offered when only the code is known
     curve: nan             the log's own numbers show it: the loss ends as `nan`, it `explodes`, its `scale` collapses,
                            it is exactly `zero` from one line to the next
@@ -40,12 +41,12 @@ import pkgutil
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rgt import environment, files
+from rgt import environment, files, units
 from rgt.bundle import ROOT
 from rgt.errors import RgtError
 
@@ -60,9 +61,10 @@ NEAR = 60  # lines between a signature's line and its context
 
 _HEAD = re.compile(r"^### ([A-Z]+\d+) · (.+)$", re.M)
 _NEXT = re.compile(r"^#{1,3} ", re.M)
-_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|restart|lasting|over|from): *(.+?) *$", re.M)
+_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|restart|lasting|where|over|from): *(.+?) *$", re.M)
 _PARAGRAPH = re.compile(rf"\*\*({'|'.join(FIELDS)})\*\*")
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
+_TERM = re.compile(r"([-+]?) *(?:([\d.]+) *\* *)?([a-z]\w*)")
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"(`+)(.+?)\1", re.S)
 
@@ -81,6 +83,7 @@ class Entry:
     kind: str = "root"
     restart: str = ""  # yes, once, never
     lasting: bool = False
+    where: str = ""
     over: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()  # that print it
     cause: str = ""
@@ -88,6 +91,20 @@ class Entry:
     check: str = ""
     source: str = ""
     examples: tuple[str, ...] = ()  # the log lines of its Symptom
+
+    def fits(self, parts: Mapping[str, str | None]) -> bool:
+        """Whether the numbers that its signature took are as `where` says; one that is missing is no evidence."""
+        if not self.where:
+            return True
+        taken = {name.rstrip("0123456789"): part.replace("bytes", "B") for name, part in parts.items() if part}
+        with contextlib.suppress(RgtError, ValueError, KeyError):
+            terms = [_TERM.findall(side) for side in self.where.split(">")]
+            more, less = (
+                sum(float(sign + (factor or "1")) * units.size(taken[name]) for sign, factor, name in side)
+                for side in terms
+            )
+            return more > less
+        return False
 
     @property
     def short(self) -> bool:
@@ -198,6 +215,7 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             kind=ranks[0] if ranks else "root",
             restart=attributes["restart"][0] if attributes["restart"] else "",
             lasting=bool(attributes["lasting"]),
+            where=attributes["where"][0] if attributes["where"] else "",
             over=over,
             modules=modules,
             examples=(*fences, *inline),

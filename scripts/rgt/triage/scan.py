@@ -382,6 +382,8 @@ class Scan:
             if pattern.kind in WEIGHT and _is_harmless(replace(line, level=level), pattern.kind):
                 outcome = _HARMLESS
                 continue
+            if pattern.entry and not pattern.entry.fits(hit.groupdict()):
+                continue
             excluders = pattern.entry.excluders if pattern.entry else ()
             if any(_compiled(text).search(joined if wrapped or line.boxed else line.whole) for text in excluders):
                 continue
