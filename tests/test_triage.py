@@ -433,7 +433,7 @@ KEY = "LabelError: 'labels'"
         ("wandb.errors.BoomError: the run has no parent to write to\n", "UC60:cause"),
         ("ERROR: the frobnicator was not built. Please run `make frob` first\n", "UC62:cause"),
         (
-            "n1:4:4 [0] NCCL WARN Could not find real path of /sys/class/x\nn1:4:4 [0] NCCL INFO init.cu:8 -> 2\n",
+            "n1:4:4 [0] NCCL WARN Could not read the width of /sys/class/x\nn1:4:4 [0] NCCL INFO init.cu:8 -> 2\n",
             "UC63:cause",
         ),
         ("a:1:1 [0] include/socket.h:3 WARN Socket creation failed : Address family not supported\n", "CO45:cause"),
