@@ -201,6 +201,7 @@ def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -
     for entry in catalogue.load():
         assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
+        assert {name for _, _, name in catalogue._TERM.findall(entry.where)} <= groups, entry.id
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
         assert slots <= {"frame", "source", "code", "library", "libraries", "message", "nccl"} | groups, entry.id
 
@@ -432,7 +433,7 @@ KEY = "LabelError: 'labels'"
         ("wandb.errors.BoomError: the run has no parent to write to\n", "UC60:cause"),
         ("ERROR: the frobnicator was not built. Please run `make frob` first\n", "UC62:cause"),
         (
-            "n1:4:4 [0] NCCL WARN Could not find real path of /sys/class/x\nn1:4:4 [0] NCCL INFO init.cu:8 -> 2\n",
+            "n1:4:4 [0] NCCL WARN Could not read the width of /sys/class/x\nn1:4:4 [0] NCCL INFO init.cu:8 -> 2\n",
             "UC63:cause",
         ),
         ("a:1:1 [0] include/socket.h:3 WARN Socket creation failed : Address family not supported\n", "CO45:cause"),
@@ -525,6 +526,10 @@ def test_unknown_shows_the_root_of_a_chain_and_the_users_own_frame(tmp_path: Pat
         ([f"{2.0 + n % 3}" for n in range(20)] + ["9000.0"] * 8, "PS12"),
         ([f"{9 - n / 5}" for n in range(40)], ""),
         (["2.1"] * 9 + ["nan"] + ["2.0"] * 9, ""),
+        (["0.8", "0.7", "0.6", "13.4", "26.6", "26.6", "26.5"], "PS12"),
+        (["6.3", "0.0", "0.0", "0.0"], "PS2"),
+        (["0.9", "0.2", "0.01", "0.0", "0.0", "0.0"], ""),
+        (["0.0"] * 9, ""),
     ],
 )
 def test_a_loss_that_diverges_is_named_from_its_numbers(losses: list[str], word: str, tmp_path: Path) -> None:
@@ -542,6 +547,55 @@ def test_a_loss_scale_that_falls_without_end_is_named(tmp_path: Path) -> None:
     assert ask(tmp_path / "a.log")[0]["id"] == "PS7"
     (tmp_path / "b.log").write_text(line.format(32768.0) + line.format(16384.0) + STEPS)
     assert run(tmp_path / "b.log").returncode == 0
+
+
+@pytest.mark.parametrize(("skipped", "word"), [(195, "PS7"), (3, "")])
+def test_steps_that_are_nearly_all_skipped_are_no_training(skipped: int, word: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{STEPS}[INFO] [Rank 0] step=200, skipped={skipped}, lr=[0.001], mom=[0.0]\n")
+    told = json.loads(run(tmp_path / "a.log", "--json").stdout)["diagnoses"]
+    assert [one["id"] for one in told if one["role"] == "cause"] == ([word] if word else [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("Cuda failure 'initialization error'", "CO49:cause"),
+        ("Net : Connection closed by remote peer node2<43236>", "CO48:aftermath"),
+        ("something that nobody knows", "CO4:cause"),
+    ],
+)
+def test_what_stands_behind_last_error_decides(reason: str, told: str, tmp_path: Path) -> None:
+    lines = ["torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled cuda error, NCCL version 2.21.5"]
+    lines += ["ncclUnhandledCudaError: Call to CUDA function failed.", "Last error:", reason]
+    for prefix in ("", "[rank1]: ", "gpu-worker-1: "):
+        assert say("".join(f"{prefix}{line}\n" for line in lines), tmp_path=tmp_path)[0] == told
+
+
+@pytest.mark.parametrize(
+    ("allocated", "free", "reserved", "told"),
+    [
+        ("23.1 GiB", "0.2 GiB", "23.3 GiB", "OOM1"),
+        ("4.2 GiB", "0 bytes", "4.4 GiB", "TO164"),
+        ("13.3 GiB", "1.5 GiB", "20.1 GiB", "TO178"),
+    ],
+)
+def test_the_numbers_of_a_message_decide(allocated: str, free: str, reserved: str, told: str, tmp_path: Path) -> None:
+    line = f"RuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 24.0 GiB total capacity; {allocated} "
+    line += f"already allocated; {free} free; {reserved} reserved in total by PyTorch)\n"
+    assert say(line, tmp_path=tmp_path) == [f"{told}:cause"]
+    frame = '  File "t.py", line 1, in validate\n'
+    assert say(HEAD + frame + line, tmp_path=tmp_path)[0] == "TO175:cause"
+
+
+def test_a_run_without_its_gpu_has_not_outlived_the_warning(tmp_path: Path) -> None:
+    warning = "UserWarning: CUDA initialization: {}\n" + STEPS
+    assert say(warning.format("CUDA unknown error - this may be due to"), tmp_path=tmp_path) == ["NA44:cause"]
+    assert say(warning.format("Found no NVIDIA driver on your system."), tmp_path=tmp_path) == []
+
+
+def test_a_failure_after_the_training_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{STEPS}Training time: 58117.91s\n{HEAD}{MISSING}")
+    assert ask(tmp_path / "a.log")[0]["note"] == "after the training, which ended in line 9"
 
 
 def test_a_record_beside_a_log_says_who_killed_it(tmp_path: Path) -> None:
@@ -608,6 +662,14 @@ def test_logs_of_windows_shells_are_read(encoding: str, tmp_path: Path) -> None:
         (b"E0321 10:00:00.551130 1234 file.cc:12] boom", "boom", None),
         (b"node1:12:34 [0] misc/x.cc:12 NCCL WARN boom", "NCCL WARN boom", None),
         (b"[pod/train-0/trainer] 1: boom", "boom", 1),
+        (b"gpu-worker-1: [rank2]: boom", "boom", 2),
+        (b"epoch-1: loss 2.7", "epoch-1: loss 2.7", None),
+        (b"libcudart.so.11.0: cannot open", "libcudart.so.11.0: cannot open", None),
+        (b"> **[rank3]: RuntimeError:** x", "RuntimeError: x", 3),
+        (b"`KeyError: &#39;x&#39;`", "KeyError: 'x'", None),
+        (b"[1;31mKeyError[0m: f(**kwargs) x**2 + y**2", "KeyError: f(**kwargs) x**2 + y**2", None),
+        (b"*** JOB 7 CANCELLED ***", "*** JOB 7 CANCELLED ***", None),
+        (b">>> loss.backward()", ">>> loss.backward()", None),
     ],
 )
 def test_prefixes_are_told_apart_from_the_line(raw: bytes, text: str, rank: int | None) -> None:

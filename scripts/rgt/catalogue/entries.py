@@ -7,14 +7,18 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
                            any line of another given file (kernel log, events) matches; repeatable, any one will do.
                            On one line, an entry whose context is there beats one without (/dev/shm, not the disk)
     not: `regex`           a look-alike: a line that matches this too is another disease
+    where: a - b > 0.2 * c what the signature's groups took, as numbers or sizes (GiB): a look-alike has others
     exit: 137, -9          exit codes that fit; an entry with nothing else is offered when only the code is known
-    curve: nan             the log's own numbers show it: the loss ends as `nan`, it `explodes`, its `scale` collapses
+    curve: nan             the log's own numbers show it: the loss ends as `nan`, it `explodes`, its `scale` collapses,
+                           it is exactly `zero` from one line to the next
+    lasting: yes           a run that goes on has not outlived it: it trains on, without its GPU
     restart: yes           it passes: a supervised job is restarted; `once`: a second time means that it does not pass;
                            `never`: it would be met again. Without it: restarted only if it came further than before
     rank: cascade          usually the aftermath of another failure; `hint`: also seen in healthy logs;
                            `general`: a kind of failure, told only when no other entry explains the same one;
                            `fallback`: what can be said of any exception, told where it would else be only "unknown"
-    over: AX9, UC25        entries of which it is a special case: on one line it is told instead of them
+    over: AX9, UC25        entries of which it is a special case: on one line it is told instead of them, and instead
+                           of a general one or an aftermath in the whole message
     from: torch, peft      modules that print its signatures; tests/test_signature_wordings.py looks them up there
 
 In Cause and Fix `{key|the key}` stands for what the signature's group (?P<key>...) took (or key2, key3 in other
@@ -37,18 +41,18 @@ import pkgutil
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rgt import environment, files
+from rgt import environment, files, units
 from rgt.bundle import ROOT
 from rgt.errors import RgtError
 
 FOLDERS = ("references", "profiles")
 SHORT = "references/signatures/"
-CURVES = ("nan", "explodes", "scale")
+CURVES = ("nan", "explodes", "scale", "zero")
 RESTARTS = ("yes", "once", "never")
 PACKED = "catalogue.json"  # in box.pyz, which has no documents
 KINDS = ("root", "general", "cascade", "hint", "fallback")
@@ -57,9 +61,10 @@ NEAR = 60  # lines between a signature's line and its context
 
 _HEAD = re.compile(r"^### ([A-Z]+\d+) · (.+)$", re.M)
 _NEXT = re.compile(r"^#{1,3} ", re.M)
-_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|restart|over|from): *(.+?) *$", re.M)
+_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|restart|lasting|where|over|from): *(.+?) *$", re.M)
 _PARAGRAPH = re.compile(rf"\*\*({'|'.join(FIELDS)})\*\*")
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
+_TERM = re.compile(r"([-+]?) *(?:([\d.]+) *\* *)?([a-z]\w*)")
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"(`+)(.+?)\1", re.S)
 
@@ -77,6 +82,8 @@ class Entry:
     curve: str = ""
     kind: str = "root"
     restart: str = ""  # yes, once, never
+    lasting: bool = False
+    where: str = ""
     over: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()  # that print it
     cause: str = ""
@@ -84,6 +91,20 @@ class Entry:
     check: str = ""
     source: str = ""
     examples: tuple[str, ...] = ()  # the log lines of its Symptom
+
+    def fits(self, parts: Mapping[str, str | None]) -> bool:
+        """Whether the numbers that its signature took are as `where` says; one that is missing is no evidence."""
+        if not self.where:
+            return True
+        taken = {name.rstrip("0123456789"): part.replace("bytes", "B") for name, part in parts.items() if part}
+        with contextlib.suppress(RgtError, ValueError, KeyError):
+            terms = [_TERM.findall(side) for side in self.where.split(">")]
+            more, less = (
+                sum(float(sign + (factor or "1")) * units.size(taken[name]) for sign, factor, name in side)
+                for side in terms
+            )
+            return more > less
+        return False
 
     @property
     def short(self) -> bool:
@@ -193,6 +214,8 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             curve=attributes["curve"][0] if attributes["curve"] else "",
             kind=ranks[0] if ranks else "root",
             restart=attributes["restart"][0] if attributes["restart"] else "",
+            lasting=bool(attributes["lasting"]),
+            where=attributes["where"][0] if attributes["where"] else "",
             over=over,
             modules=modules,
             examples=(*fences, *inline),

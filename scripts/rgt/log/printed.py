@@ -1,4 +1,5 @@
-"""A line as its program printed it, without the prefixes of launchers, containers and loggers, boxes and colours.
+"""A line as its program printed it, without the prefixes of launchers, containers and loggers, boxes and colours, and
+without what a web page, a chat or an issue made of it: emphasis, quotation, entities.
 
 Example:
     bare_line(b"[rank3]: 2026-11-16 08:51:02,120 RuntimeError: boom")  Line(text="RuntimeError: boom", rank=3, time=...)
@@ -9,6 +10,7 @@ A prefix is taken off only where it is sure: what looks like one in a metric's l
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,6 +24,8 @@ _RANK = re.compile(
     r"|(\d{1,5}): (?! |\d+\.\d+, )"  # srun --label, and not darknet's step
     r"|\s*\[\d{1,5},(\d{1,5})\]<std(?:out|err)>: ?"  # mpirun --tag-output
     r"|[\w.-]{1,60}[-_]\d{1,4} +\| "  # docker compose logs
+    r"|(?:(?!epoch|step|iter|top|block|layer)(?:[a-z][a-z0-9]*-)+[a-z0-9]*\d|(?:node|worker|host)-?\d{1,5}"
+    r"|\d{1,3}(?:\.\d{1,3}){3}): (?!\s*[-+]?[\d.]+\b)"  # pdsh, DeepSpeed's launcher on several nodes: a host
     r"|\[pod/[\w./-]{1,200}\] "  # kubectl logs --prefix
     r"|std(?:out|err) [FP] "  # a node's own files of Kubernetes, after their clock
     r"|\([\w-]+,?(?:\([^)]{0,40}\))? (?:rank=(\d{1,5}), ?)?(?:pid|ip)=[^)]{1,60}\) ?"  # ray
@@ -72,6 +76,14 @@ _CLOCK_WITHIN = 80  # characters from the left
 _SIDES = "│┃║"
 _BOX = re.compile(rf"[{_SIDES}] ?(.*?)\s*[{_SIDES}]?\s*$")
 _RULE = re.compile(r"\s*[╭╰┌└╔╚┏┗╞├][─━═ ]*(.*?)[─━═ ]*[╮╯┐┘╗╝┓┛╡┤]?\s*$")
+# What a post makes of a line: `> ` in front of it, **stars** or `ticks` around it, entities, colours without ESC
+_DECORATED = re.compile(r"^\s*>|\*\*|`|&(?:[lg]t|amp|quot|nbsp|#)|<[/bcefps]|\[\d{1,3}(?:;\d+)*m|[\xa0\u2018-\u201d]")
+_QUOTE = re.compile(r"\s*>(?: >)* |\s*>\s*$")  # and not the >>> of a shell
+_EMPHASIS = re.compile(r"(?<![*\w])\*\*(?=[^\s*])(.+?)(?<=[^\s*])\*\*(?![*\w])")
+_TAG = re.compile(r"</?(?:b|br|code|em|font|p|pre|span|strong)(?: [^<>]{0,80})?/?>")
+_ENTITY = re.compile(r"&(?:[lg]t|amp|quot|nbsp|#\d{1,4}|#x[0-9a-fA-F]{1,4});")
+_COLOUR = re.compile(r"(?:\\x1b|\\033|\\u001b|\u241b)?\[\d{1,3}(?:;\d{1,3}){0,5}m(?!\])")
+_TYPESET = str.maketrans("\xa0\u2018\u2019\u201c\u201d", " ''\"\"")
 _RICH_PLACE = re.compile(r"\s{2,}[\w./-]{1,60}\.py:\d+\s*$")  # rich writes the caller at the right edge
 
 
@@ -88,7 +100,7 @@ class Line:
 
 def bare_line(data: bytes) -> Line:
     raw = plain(data[: LONGEST * 4].decode("utf-8", "replace")).rstrip()
-    text, rank, level, whole = raw, None, "", ""
+    text, rank, level, whole = undecorated(raw), None, "", ""
     for _ in range(_PREFIXES):
         match = _RANK.match(text) or _CLOCK.match(text) or (None if level else _LOGGER.match(text))
         if not match or not match.end():
@@ -109,6 +121,19 @@ def bare_line(data: bytes) -> Line:
         boxed, text = True, rule[1]
     text = _RICH_PLACE.sub("", text[:LONGEST]).rstrip()
     return Line(text, whole[:LONGEST] or text, rank, clock(raw[:_CLOCK_WITHIN]), level, boxed, len(raw))
+
+
+def undecorated(text: str) -> str:
+    """Without what Markdown, HTML and typesetting put around a line that somebody copied."""
+    if not _DECORATED.search(text):
+        return text
+    text = _EMPHASIS.sub(r"\1", _TAG.sub("", _COLOUR.sub("", text)).translate(_TYPESET))
+    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+    text = text[quote.end() :] if (quote := _QUOTE.match(text)) else text
+    bare = text.strip()
+    if bare.startswith("```") or (bare[:1] == bare[-1:] == "`" and bare.count("`") == 2):
+        text = bare.strip("`")
+    return text.rstrip()
 
 
 def clock(text: str) -> float | None:

@@ -59,6 +59,9 @@ _SECOND_HAND = re.compile(
     r"|remote (?:worker|process)|exited unexpectedly|DistBackendError|Broken ?[Pp]ipe|SystemExit"
     r"|resource_tracker|EOFError|[Cc]ore dumped|Aborted|SIGABRT|terminate called"
 )
+_NCCL_CLASS = re.compile(r"nccl[A-Z]\w+: ")
+_JOINED = 4  # lines between what was raised and its class, where several ranks write
+_LAST_ERROR = re.compile(r"\bLast error: *(\S.{8,})")
 LATER = 4  # of the same incident, but not its best explanation
 _CODE = re.compile(
     r"(?:(?i:exit(?:ed)?)[ _](?:with )?(?:non-zero )?(?:exit )?(?i:status|code)|exitcode|ExitCode"
@@ -147,7 +150,15 @@ class Incident:
         return (same and self.start <= place.line <= self.end) or place.line in self.title
 
     @property
+    def afterwards(self) -> str:
+        """Said where the training itself was through: its checkpoints are worth a look."""
+        ended = self.trace.ended
+        return f"after the training, which ended in line {ended:,}" if 0 < ended < self.start else ""
+
+    @property
     def survived(self) -> bool:
+        if any(entry.lasting for entry, _, _ in self.evidence):
+            return False
         went_on = self.trace.progress - self.place.mark
         if 0 < self.weight < STRONG and all(_kind(row) in KINDS[3:] for row in self.evidence):
             far = _SOON if self.weight == WEIGHT[FAILED] else _GONE_ON
@@ -176,7 +187,9 @@ class Incident:
             return KINDS.index(_kind(row)), not row[2], announces, row[1].line, -row[1].size
 
         beaten = {(name, place.line) for entry, place, _ in self.evidence for name in entry.over}
-        rows = sorted((row for row in self.evidence if (row[0].id, row[1].line) not in beaten), key=order)
+        special = {name for entry, _, _ in self.evidence if entry.kind in ("root", "cascade") for name in entry.over}
+        rest = (row for row in self.evidence if row[0].id not in special or row[0].kind not in ("general", "cascade"))
+        rows = sorted((row for row in rest if (row[0].id, row[1].line) not in beaten), key=order)
         best: dict[str, tuple[Entry, Place, bool]] = {}
         for row in rows:
             best.setdefault(row[0].id, row)
@@ -191,7 +204,7 @@ def _kind(row: tuple[Entry, Place, bool]) -> str:
         or (_MILD.search(place.text) and not (entry.near and near))
         or (entry.kind == "general" and _WARNS.search(place.text))
     )
-    return "hint" if (mild and not named) or place.text.startswith(_FRAME) else entry.kind
+    return "hint" if (mild and not named and not entry.lasting) or place.text.startswith(_FRAME) else entry.kind
 
 
 def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> list[Diagnosis]:
@@ -273,6 +286,7 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         message = place.text.partition(": ")[2] or place.text
         facts = {"message": message, "advice": _advice(message)}
         holder = next((one for one in happened if one.holds(place)), None)
+        holder = holder or _raised_above(happened, place)
         if not holder:
             happened.append(Incident(trace, place, place.line, place.line, WEIGHT[kind], facts=facts))
         elif place.line in holder.title and WEIGHT[kind] >= STRONG:
@@ -283,8 +297,10 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
         one.end = max(one.end, min(one.end + _MESSAGE_LINES, next(later, one.end + _MESSAGE_LINES)))
     said = [place for (kind, _), seen in trace.alarms.items() if kind == NCCL for place in seen.places]
-    for one in happened if said else ():  # NCCL's error names a class only, its warning above the reason
-        one.facts["nccl"] = next((place.text for place in reversed(said) if place.line <= one.end), "")
+    for one in happened:  # NCCL's error names a class only, the reason stands in its warning above or behind it
+        warned = (place.text for place in reversed(said) if place.line <= one.end)
+        behind = _LAST_ERROR.search(one.facts.get("message", ""))
+        one.facts["nccl"] = behind[1] if behind else next(warned, "")
     for sighting in trace.sightings.values():
         entry = sighting.pattern.entry
         if not entry:
@@ -303,6 +319,17 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
                 happened += holders
             max(holders, key=lambda one: one.start).evidence.append((entry, place, near))
     return happened
+
+
+def _raised_above(happened: list[Incident], place: Place) -> Incident | None:
+    """The incident whose message goes on here: NCCL names its class, then `Last error:`, then the reason."""
+    if not _NCCL_CLASS.match(place.text):
+        return None
+    close = (one for one in happened if one.place.rank == place.rank and 0 < place.line - one.end < _JOINED)
+    holder = max(close, key=lambda one: one.end, default=None)
+    if holder:
+        holder.end = place.line + 2
+    return holder
 
 
 def _advice(message: str) -> str:
@@ -328,7 +355,7 @@ def _explain(
     one: Incident, code: int | None, root: int | None, clocks: bool, exit_code: int | None
 ) -> Iterator[Diagnosis]:
     """Its best explanation, then the entries that compete with it."""
-    place, note, rows = one.place, "", one.best()
+    place, note, rows = one.place, one.afterwards, one.best()
     kind = _kind(rows[0]) if rows else ""
     entry = rows[0][0] if rows else None
     other = root is not None and place.rank is not None and place.rank != root
@@ -367,7 +394,7 @@ def _explain(
         # who wrote the check says in its message what is wrong; but a signal's sender is not told by an error line
         prose = len(one.facts.get("message", "").split()) >= _PROSE or one.facts.get("advice") or (entry and entry.over)
         told = entry and not second and prose and (one.weight >= STRONG or not _signal(code))
-        role, note = (CAUSE, "") if told else (UNKNOWN, "no entry knows this message")
+        role, note = (CAUSE, note) if told else (UNKNOWN, "no entry knows this message")
         weak = 2 + second if one.weight < STRONG or second else 1
         order = (0.7 if told else weak, STRONG - one.weight, *order[2:])
     else:

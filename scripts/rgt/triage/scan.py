@@ -41,6 +41,7 @@ _TRACEBACKS = 200
 _TRACEBACK_LINES = 300
 _SHOWN_LINES = 30
 _MESSAGE = 8  # lines of an exception's message that are kept
+_MARGIN = 80  # characters before the head of a traceback
 _JOINED = 5  # lines before, and after, that a wrap may have made
 
 _STEP_WORDS = (b"step", b"Step", b"iter", b"Iter", b"poch", b"POCH", b"it/s", b"s/it", b" - ETA: ")
@@ -87,6 +88,7 @@ BUILT_IN = {
     ELASTIC: (r"Root Cause \(first observed failure\)",),
     ENDED: (
         r"[Tt]raining (?:is )?(?:completed?|finished|done)\b|[Ff]inished training|(?:completed|finished) successfully",
+        r"^Training time: \d",
         r"train_runtime",
         r"Trainer\.fit. stopped: .max_",
         r"(?:COMPLETED|Completed|Succeeded) ",
@@ -380,6 +382,8 @@ class Scan:
             if pattern.kind in WEIGHT and _is_harmless(replace(line, level=level), pattern.kind):
                 outcome = _HARMLESS
                 continue
+            if pattern.entry and not pattern.entry.fits(hit.groupdict()):
+                continue
             excluders = pattern.entry.excluders if pattern.entry else ()
             if any(_compiled(text).search(joined if wrapped or line.boxed else line.whole) for text in excluders):
                 continue
@@ -440,7 +444,7 @@ class Scan:
         before = block[max(0, start - 400) : end].replace(b"\r", b"")
         chained, within, ignored = (any(word in before for word in words) for words in (_CHAINED, _WITHIN, _IGNORED))
         head = printed.bare_line(block[start:end])
-        margin = head.text[: len(head.text) - len(head.text.lstrip(" \t>"))]
+        margin = head.text[: max(0, head.text.find("raceback (most") - 1)][:_MARGIN]
         opened = Traceback(place.line, place.rank, place.mark, place.time, margin=margin, text=[place.text])
         opened.boxed, opened.chained, opened.within, opened.ignored = head.boxed, chained, within, ignored
         opened.level = place.level
