@@ -180,8 +180,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     unit = scale.strip().lower() if scale else unit
     roles = set() if in_cell and start == 0 else words_before(text, start)
     if text[max(0, start - 4) : start].rstrip().endswith(("±", "+/-", "\\pm")):
-        return None  # the spread of a number that was left out
-    if "runs" in roles or (not last and "." not in body and _N_AFTER.match(text, end)):
+        roles = {"spread"}  # alone, or of a number that was left out
+    elif "runs" in roles or (not last and "." not in body and _N_AFTER.match(text, end)):
         roles = {"runs"}
     else:
         bare = not ("." in body or percent_sign or exp or power or scale)
