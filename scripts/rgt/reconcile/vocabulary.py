@@ -223,10 +223,11 @@ class Vocabulary:
             low = text
         hits: list[Hit] = []
         end = 0
-        for match in self.first_words.finditer(low):
-            if match.start() < end:
+        for match in _TOKEN.finditer(low):
+            entries = self.by_first.get(match[0])
+            if not entries or match.start() < end:
                 continue
-            for spelling, meant in self.by_first[match[0]]:
+            for spelling, meant in entries:
                 at = match.end()
                 for word in spelling[1:]:
                     token = _TOKEN.search(low, at, at + _FAR)
@@ -242,17 +243,6 @@ class Vocabulary:
                     hits += [Hit(axis, term, match.start(), end) for axis, term in meant]
                     break
         return tuple(hits)
-
-    @functools.cached_property
-    def first_words(self) -> re.Pattern[str]:
-        """Finds where a name may start: a first word, whole as _TOKEN would cut it."""
-        kinds: dict[str, list[str]] = {}
-        for word in sorted(self.by_first, key=len, reverse=True):
-            chinese = "\u3400" <= word[0] <= "\u9fff"
-            letter = r"\d" if word.isdigit() else "(?!)" if chinese else r"[^\W\d_\u3400-\u9fff]"
-            kinds.setdefault(letter, []).append(re.escape(word))
-        alternatives = (rf"(?<!{letter})(?:{'|'.join(group)})(?!{letter})" for letter, group in kinds.items())
-        return re.compile("|".join(sorted(alternatives)) or "(?!)")
 
     @functools.cached_property
     def parts(self) -> dict[int, frozenset[Part]]:
