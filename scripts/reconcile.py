@@ -82,11 +82,18 @@ def main(
     Example: rgt reconcile --values results.json docs/ paper.tex --sheet numbers.jsonl
 
     The sheet gets a row for each number that is not settled. Fill its `means` by what the words say, then run the same
-    command: the number of one of the row's `values` (2), a value's id, an expression over quoted ids or over v1, v2
-    (the row's first, second value), "cited" (somebody else's) or "other" (a setting, a year, a count). Expressions:
-    "v1 - v2", "(v1 - v2) / v2", "mean(v1, v2, v3)", "100 - v1", "spread(v1)", "n(v1)", median sum min max abs. "3 below
-    B" is "v2 - v1" where v2 is B's, so that a wrong direction is found. A row is found again by the words around its
-    number and asked anew when they change: keep the sheet in the project, and let CI call with --strict.
+    command: the number of one of the row's `values` (2), a value's id (--ids lists all, settings and counts too), an
+    expression over ids or over v1, v2 (the row's first, second value), "cited" (somebody else's) or "other" (no number
+    of the file). An id needs quotes only inside an expression: + - * / with constants, mean median sum min max abs,
+    "spread(v1)", "n(v1)", "mean('unet/iou/*')" with a star for one part of an id, "argmin('window/*')" for the number
+    that the star stands for at the least value.
+
+    Fractions, percentages and points are scaled to what is written, and a ratio with % is 100 times itself. The sign is
+    that of the words: "3 below B" and "falls by 3" are "v2 - v1" where v2 is B's or the old one, "less than B" takes B
+    as the base, "x times slower than B" is "v1 / v2" of times with B's as v2.
+
+    A row is found again by the words around its number and asked anew when they change: keep the sheet in the project,
+    and let CI call with --strict.
 
     Exit 1 when a document says another number than the values. Exit 0 is no proof: the last line says how many numbers
     were compared and how many nobody could explain.

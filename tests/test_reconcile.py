@@ -700,6 +700,27 @@ def test_the_sheet_knows_claims_and_the_documents_that_were_not_named(tmp_path: 
     assert [row["means"] for row in rows(tmp_path)] == ["C1"]
 
 
+def test_a_gain_over_the_best_rival_is_recomputed_by_column(tmp_path: Path) -> None:
+    table = {"a": (60.0, 50.0, 44.0), "b": (58.0, 52.0, 41.0), "c": (66.0, 57.2, 48.4)}
+    (tmp_path / "results.json").write_text(
+        json.dumps({name: dict(zip("xyz", row, strict=True)) for name, row in table.items()})
+    )
+    rows = [f"| {name} | {' | '.join(map(str, row))} |" for name, row in table.items()]
+    text = "\n".join(
+        ["| system | x | y | z |", "|---|---|---|---|", *rows, "| gain over best | 10.0% | 10.0% | 10.0% |"]
+    )
+    (tmp_path / "a.md").write_text(text)
+    report = front_door.report("reconcile.py", "--values", "results.json", "a.md", cwd=tmp_path)
+    assert (report["findings"], report["derived"]) == ([], 3)
+
+
+def test_what_is_never_asked_is_not_counted_and_the_rest_has_a_row(tmp_path: Path) -> None:
+    report = sheeted(
+        tmp_path, "## 2. Results\n\n1. On 3 May we ran `train --lr 0.3 --k 12`.\n2. It was 17.17.\n", "--strict"
+    )
+    assert [row["number"] for row in rows(tmp_path)] == ["17.17"] and report["unexplained"] == report["waiting"] == 1
+
+
 SWEEP = {
     "accuracy": {"fox": 0.854, "owl": 0.832},
     "runs": [{"model": "fox", "horizon": h, "mse": m} for h, m in ((96, 0.31), (192, 0.29), (336, 0.38))],

@@ -86,6 +86,7 @@ def key_words(text: str) -> str:
 
 _SHARES = {word for metric in names.METRICS if metric.share for word in metric.spellings} | {
     "rate",
+    "exact",
     "success",
     "ssim",
     "top",

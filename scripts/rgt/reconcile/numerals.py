@@ -103,6 +103,7 @@ _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
 _PRODUCT = re.compile(r"\d\S*(?: \S+)? ?[×*·] ?[\d.]+(?: \S+)? *=$")
+_FLAG = re.compile(r"--[A-Za-z][\w-]*[ =]$")  # of a command line
 _RATIO_OF = re.compile(r"\bratio\b[^.;\d]* is $|之比[^。；，\d]*[为是] ?$", re.I)
 _RECIPROCAL = re.compile(r"(?<![\d.])1/(?=\d+\.\d)")  # 1/3.2 of it
 
@@ -278,6 +279,8 @@ def words_before(text: str, start: int) -> set[str]:
     """
     tail = text[max(0, start - 40) : start].rstrip()
     last = tail[-1:]
+    if _FLAG.search(text, max(0, start - 40), start):
+        return {"setting"}
     if last > "\u3000":
         tail = tail.removesuffix("了")
         if tail.endswith(("至", "到", "达")):

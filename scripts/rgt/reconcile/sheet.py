@@ -187,6 +187,8 @@ def _open(one: Outcome, vocabulary: Vocabulary) -> bool:
     numeral = place.numeral
     if is_idle(place):
         return False
+    if place.cell and numeral.ulp >= 1 and f"{numeral.value:g}" in vocabulary.axes.get("sweep", ()):
+        return False  # which point of a sweep its row is
     if one.kind == "other":
         near = place.text if place.cell else place.text[max(0, numeral.start - _NEXT) : numeral.end + _NEXT]
         settings = vocabulary.others(near, settings=True)
@@ -212,7 +214,7 @@ def _named(place: Place, vocabulary: Vocabulary) -> bool:
     if not place.cell and (place.unclear or _COMPARES.search(place.text)):
         return False
     ways = [vocabulary.fitting(place.own), vocabulary.plausible(place.own)]
-    ways += [vocabulary.plausible({**place.around, **place.own})] if place.cell else []
+    ways += [vocabulary.plausible({**place.around, **place.own})]
     if numeral.role == "runs":
         counts = [vocabulary.counts, *({fact.n for fact in vocabulary.members(left)} for left in ways)]
         return {numeral.value} in counts
