@@ -59,6 +59,7 @@ _SHOWN = 12  # of them in the text
     type=click.Path(path_type=Path),
     help="JSON lines to write or bring up to date: what each unsettled number means.",
 )
+@click.option("--ids", is_flag=True, help="Print every id of the truth with its value, and stop.")
 @click.option("--explain", is_flag=True, help="List every number with its outcome, also what matches.")
 @click.option("--fix", is_flag=True, help="Print a diff of the certain drifts; nothing is written.")
 @click.option(
@@ -70,6 +71,7 @@ def main(
     evidence: Path,
     values: Path | None,
     sheet: Path | None,
+    ids: bool,
     explain: bool,
     fix: bool,
     strict: bool,
@@ -80,11 +82,18 @@ def main(
     Example: rgt reconcile --values results.json docs/ paper.tex --sheet numbers.jsonl
 
     The sheet gets a row for each number that is not settled. Fill its `means` by what the words say, then run the same
-    command: the number of one of the row's `values` (2), a value's id, an expression over quoted ids or over v1, v2
-    (the row's first, second value), "cited" (somebody else's) or "other" (a setting, a year, a count). Expressions:
-    "v1 - v2", "(v1 - v2) / v2", "mean(v1, v2, v3)", "100 - v1", "spread(v1)", "n(v1)", median sum min max abs. "3 below
-    B" is "v2 - v1" where v2 is B's, so that a wrong direction is found. A row is found again by the words around its
-    number and asked anew when they change: keep the sheet in the project, and let CI call with --strict.
+    command: the number of one of the row's `values` (2), a value's id (--ids lists all, settings and counts too), an
+    expression over ids or over v1, v2 (the row's first, second value), "cited" (somebody else's) or "other" (no number
+    of the file). An id needs quotes only inside an expression: + - * / with constants, mean median sum min max abs,
+    "spread(v1)", "n(v1)", "mean('unet/iou/*')" with a star for one part of an id, "argmin('window/*')" for the number
+    that the star stands for at the least value.
+
+    Fractions, percentages and points are scaled to what is written, and a ratio with % is 100 times itself. The sign is
+    that of the words: "3 below B" and "falls by 3" are "v2 - v1" where v2 is B's or the old one, "less than B" takes B
+    as the base, "x times slower than B" is "v1 / v2" of times with B's as v2.
+
+    A row is found again by the words around its number and asked anew when they change: keep the sheet in the project,
+    and let CI call with --strict.
 
     Exit 1 when a document says another number than the values. Exit 0 is no proof: the last line says how many numbers
     were compared and how many nobody could explain.
@@ -99,11 +108,11 @@ def main(
     from rgt.reconcile.vocabulary import Vocabulary
 
     truth = values or evidence
-    if values:
-        known = truth_file.from_file(values)
-    else:
-        project = evidence_layer.load(evidence)
-        known = fact_files.Truth(fact_files.from_claims(project.claims), project.data.get("aliases", {}))
+    known = truth_file.from_file(values) if values else fact_files.from_evidence(evidence_layer.load(evidence))
+    vocabulary = Vocabulary(known)
+    report = Report("reconcile")
+    if ids:
+        return _list(vocabulary, report, fmt)
     pdf = importlib.util.find_spec("pypdf") is not None
     if not pdf and any(path.suffix.lower() == ".pdf" for path in paths):
         raise lacking(PDF_NEEDS)
@@ -111,12 +120,11 @@ def main(
     chosen = evidence_layer.chosen_documents(paths, truth.resolve().parent, suffixes)
     chosen = [path for path in chosen if path.resolve() != truth.resolve()]
     task = Task(explain, Sheet(sheet) if sheet else None)
-    report = Report("reconcile")
     counts: Counter[str] = Counter()
     asked: dict[str, Asked] = {}
     rows: list[dict[str, Any]] = []
     patch: list[str] = []
-    for path, examined in _examined(chosen, Vocabulary(known), task):
+    for path, examined in _examined(chosen, vocabulary, task):
         if examined.unreadable:
             report.add("unreadable", "warn", examined.unreadable, path=str(path))
         if task.sheet and examined.asked:
@@ -126,23 +134,36 @@ def main(
             _add(report, path, outcome, truth.name, strict and not sheet)
         rows += [_row(path, outcome) for outcome in examined.kept if outcome.kind == "unexplained" or explain]
         patch += corrected(path, examined.kept) if fix else []
-    compared = counts["match"] + counts["drift"] + counts["likely"] + counts["derived"]
-    named = {
-        "matched": counts["match"],
-        **{name: counts[name] for name in ("derived", "drift", "likely", "cited", "unexplained")},
-    }
-    report.data = {"documents": len(chosen), "values": len(known.facts), "compared": compared, **named}
+    data = _counted(counts)
+    report.data = {"documents": len(chosen), "values": len(known.facts), "others": len(known.others), **data}
     report.data |= {"numbers": rows if explain else rows[:_LISTED], **({"patch": "".join(patch)} if fix else {})}
     if fmt is None:
         _show(rows, explain)
         click.echo("".join(patch), nl=False)
-    told = ", ".join(f"{count} {name}" for name, count in named.items())
-    told = f"{len(chosen)} documents against {len(known.facts)} values: {compared} numbers compared; {told}"
+    told = f"{len(chosen)} documents against {len(known.facts)} values: {data.pop('compared')} numbers compared; "
+    told += ", ".join(f"{count} {name}" for name, count in data.items())
+    if known.others:
+        told += f"\n{len(known.others)} more numbers of {truth.name} (settings, counts, spreads, single runs) are no "
+        told += "results: a number is one of them only where the sheet names its id; --ids lists all"
     if task.sheet:
         told += f"\n{_kept(task.sheet, asked, strict, report)}"
     elif counts["unexplained"]:
         told += "\nNext: --sheet numbers.jsonl asks what the numbers mean that are not settled"
     return report.emit(fmt, told)
+
+
+def _counted(counts: Counter[str]) -> dict[str, int]:
+    compared = counts["match"] + counts["drift"] + counts["likely"] + counts["derived"]
+    kinds = ("derived", "drift", "likely", "cited", "unexplained")
+    return {"compared": compared, "matched": counts["match"], **{kind: counts[kind] for kind in kinds}}
+
+
+def _list(vocabulary: Vocabulary, report: Report, fmt: str | None) -> int:
+    report.data = {"ids": {name: fact.value for name, fact in vocabulary.by_id.items()}}
+    for name, fact in vocabulary.by_id.items() if fmt is None else ():
+        spread = "" if fact.spread is None else f" ± {fact.spread:.6g}"
+        click.echo(f"{name}\t{fact.value:.10g}{spread}" + (f"\tn = {fact.n}" if fact.n else ""))
+    return report.emit(fmt, f"{len(vocabulary.by_id)} ids")
 
 
 def _show(rows: list[dict[str, Any]], explain: bool) -> None:
@@ -164,6 +185,9 @@ def _kept(sheet: Sheet, asked: dict[str, Asked], strict: bool, report: Report) -
         why = f"{row.number} waits for a meaning in {sheet.path}"
         report.add("unexplained", "warn", why, path=row.file, line=row.line)
     report.data["waiting"] = len(waiting)
+    bad = sum(finding.code == "malformed" for finding in report.findings)
+    if bad:
+        return f"{bad} rows of {sheet.path} cannot be read, {len(waiting)} wait for a meaning"
     if not waiting:
         return f"every number is settled or has a meaning in {sheet.path}"
     files = len({row.file for row in waiting})
@@ -183,11 +207,14 @@ def _add(report: Report, path: Path, outcome: Outcome, truth: str, strict: bool)
     if outcome.sure == "anchored" and not facts:
         report.add("unknown-claim", "error", outcome.why, path=str(path), line=place.line, evidence=place.reported)
         return
-    name = f"{facts[0].id}: " if facts else ""
+    name = outcome.formula or (facts[0].id if facts else "")
     written = "spread " if outcome.why == "the spread differs" else ""
-    should = "" if outcome.expected is None else f"; {truth} has {written}{outcome.expected:.6g}"
-    message = f"{name}{place.reported}{should} ({outcome.why}) [{outcome.sure}]"
-    fix = f"generate it from {facts[0].id if facts else 'the values'}, or correct {truth}"
+    has = (
+        f"{'gives' if outcome.formula else 'has'} {written}{outcome.expected or 0:.6g}{' %' if outcome.percent else ''}"
+    )
+    should = "" if outcome.expected is None else f"; {truth} {has}"
+    message = f"{name}{': ' if name else ''}{place.reported}{should} ({outcome.why}) [{outcome.sure}]"
+    fix = f"generate it from {name or 'the values'}, or correct {truth}"
     if outcome.equals:  # never to be "corrected" in place: it is another value's right number
         fix = f"{place.reported} is the value of {outcome.equals[0].id}: see which of the two names is wrong"
     severity = "warn" if outcome.sure == "likely" else "error"

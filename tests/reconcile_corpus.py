@@ -281,13 +281,15 @@ class Score:
     flagged_clean: int
 
 
-def score(report: dict[str, Any], planted: Planted) -> Score:
-    """A drift is found when its file and its number are named."""
+def score(report: dict[str, Any], planted: Planted, asked: Path | None = None) -> Score:
+    """A drift is found when its file and its number are named, or when a sheet asks what the number means."""
     named = {(Path(finding["path"]).name, _digits(finding["evidence"])) for finding in report["findings"]}
     wanted = {(name, _digits(text)) for name, text in planted.drifts}
     false = named - wanted
     flagged = {name for name, _ in false} & planted.clean
-    return Score(len(wanted), len(wanted - named), len(false), len(named), len(flagged))
+    rows = [json.loads(line) for line in asked.read_text().splitlines()] if asked else []
+    open_ones = {(Path(row["file"]).name, _digits(row["number"])) for row in rows}
+    return Score(len(wanted), len(wanted - named - open_ones), len(false), len(named), len(flagged))
 
 
 def _digits(text: str) -> str:

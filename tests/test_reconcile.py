@@ -428,6 +428,19 @@ def test_latex_macros_units_and_lines(tmp_path: Path) -> None:
     assert drifts(report) == [(3, "12.4"), (9, "96.7±0.2")]
 
 
+def test_what_a_macro_writes_is_mended_where_it_is_defined(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    lines = [r"\newcommand{\bad}{96.7}", r"\begin{document}", r"\ours{} has an accuracy of \bad{} \% on SVHN."]
+    (tmp_path / "a.tex").write_text("\n".join(lines))
+    named = ("--values", "results.json", "a.tex", "--sheet", "n.jsonl")
+    front_door.report("reconcile.py", *named, cwd=tmp_path)
+    (row,) = [json.loads(line) for line in (tmp_path / "n.jsonl").read_text().splitlines()]
+    assert (row["line"], row["where"]) == (1, "used in line 3")
+    (tmp_path / "n.jsonl").write_text(json.dumps({**row, "means": "results/FooNet/svhn/acc/mean"}))
+    (finding,) = front_door.report("reconcile.py", *named, cwd=tmp_path)["findings"]
+    assert (finding["line"], finding["where"], finding["evidence"]) == (1, "used in line 3", "96.7 %")
+
+
 def archive(content: bytes, encrypted: bool = False) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -685,6 +698,57 @@ def test_the_sheet_knows_claims_and_the_documents_that_were_not_named(tmp_path: 
     (tmp_path / "b.md").unlink()
     reconcile(tmp_path, "--sheet", "numbers.jsonl")
     assert [row["means"] for row in rows(tmp_path)] == ["C1"]
+
+
+def test_a_gain_over_the_best_rival_is_recomputed_by_column(tmp_path: Path) -> None:
+    table = {"a": (60.0, 50.0, 44.0), "b": (58.0, 52.0, 41.0), "c": (66.0, 57.2, 48.4)}
+    (tmp_path / "results.json").write_text(
+        json.dumps({name: dict(zip("xyz", row, strict=True)) for name, row in table.items()})
+    )
+    rows = [f"| {name} | {' | '.join(map(str, row))} |" for name, row in table.items()]
+    text = "\n".join(
+        ["| system | x | y | z |", "|---|---|---|---|", *rows, "| gain over best | 10.0% | 10.0% | 10.0% |"]
+    )
+    (tmp_path / "a.md").write_text(text)
+    report = front_door.report("reconcile.py", "--values", "results.json", "a.md", cwd=tmp_path)
+    assert (report["findings"], report["derived"]) == ([], 3)
+
+
+def test_what_is_never_asked_is_not_counted_and_the_rest_has_a_row(tmp_path: Path) -> None:
+    report = sheeted(
+        tmp_path, "## 2. Results\n\n1. On 3 May we ran `train --lr 0.3 --k 12`.\n2. It was 17.17.\n", "--strict"
+    )
+    assert [row["number"] for row in rows(tmp_path)] == ["17.17"] and report["unexplained"] == report["waiting"] == 1
+
+
+SWEEP = {
+    "accuracy": {"fox": 0.854, "owl": 0.832},
+    "runs": [{"model": "fox", "horizon": h, "mse": m} for h, m in ((96, 0.31), (192, 0.29), (336, 0.38))],
+    "meta": {"tiles": 1156, "fps": {"fox": 44.7}, "seeds": [7, 8, 9]},
+}
+
+
+def test_every_number_of_the_truth_has_an_id(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(SWEEP))
+    ids = front_door.report("reconcile.py", "--values", "results.json", "--ids", cwd=tmp_path)["ids"]
+    assert {"meta/tiles", "meta/fps/fox", "mse/fox/horizon=192", "horizon/fox/horizon=336", "meta/seeds#2"} <= {
+        name.removeprefix("runs/") for name in ids
+    }
+    (tmp_path / "a.md").write_text("It saw 1165 tiles, is best at 336, at 44.7 fps, and 2.2 points ahead.\n")
+    named = ("--values", "results.json", "a.md", "--sheet", "numbers.jsonl")
+    first = run(tmp_path, *named)
+    assert "more numbers of results.json (settings" in first.stdout and "0 matched" in first.stdout
+    assert "meta/tiles" in rows(tmp_path)[0]["values"]
+    fill(
+        tmp_path,
+        n1165="meta/tiles",
+        n336="argmin('runs/mse/fox/*')",
+        n44_7="meta/fps/fox",
+        n2_2="100 * (max('accuracy/*') - min('accuracy/*'))",
+    )
+    report = front_door.report("reconcile.py", *named, cwd=tmp_path)
+    assert drifts(report) == [(1, "1165"), (1, "336")] and (report["matched"], report["derived"]) == (1, 1)
+    assert report["findings"][1]["message"].startswith("argmin('runs/mse/fox/*'): 336; results.json gives 192")
 
 
 MEANINGS: dict[str | int, str] = {

@@ -2,6 +2,7 @@
 
     python evals/strangers/reconcile.py FOLDER ...             folders of cases, or of folders of cases
     python evals/strangers/reconcile.py FOLDER --show          and list what was missed or wrongly flagged
+    python evals/strangers/reconcile.py FOLDER --filled        with the sheets (numbers.jsonl) that readers filled there
 
 A case is a folder: a truth file (results.json, .yaml or .csv), docs/, and labels.json with
 {"planted": [{"file", "line" or "cell" or "slide", "text": the wrong number as written, "should_be", "kind"}]}.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -79,13 +81,15 @@ def cases(folders: tuple[Path, ...]) -> Iterator[Path]:
         yield from sorted(label.parent for label in folder.rglob("labels.json"))
 
 
-def run(case: Path) -> dict[str, Any]:
+def run(case: Path, filled: bool) -> dict[str, Any]:
     labels = json.loads((case / "labels.json").read_text(encoding="utf-8"))
-    truth = case / labels.get("truth", next((name for name in _TRUTHS if (case / name).exists()), "results.json"))
-    documents = sorted(path for path in (case / "docs").rglob("*") if path.is_file())
-    with tempfile.TemporaryDirectory() as folder:
-        sheet = Path(folder) / "numbers.jsonl"
-        report = answer("reconcile", "--values", truth, "--sheet", sheet, *documents)
+    with tempfile.TemporaryDirectory() as folder:  # a copy: what a reader filled stays as it is
+        copy = Path(shutil.copytree(case, Path(folder) / case.name))
+        sheet, truth = copy / "numbers.jsonl", next((name for name in _TRUTHS if (case / name).exists()), _TRUTHS[0])
+        if not filled:
+            sheet.unlink(missing_ok=True)
+        documents = sorted(path for path in (copy / "docs").rglob("*") if path.is_file())
+        report = answer("reconcile", "--values", copy / labels.get("truth", truth), "--sheet", sheet, *documents)
         rows = read(sheet) if sheet.exists() else []
     asked = [{**row, "path": row["file"], "evidence": row["number"]} for row in rows]
     return {"case": case, "labels": labels["planted"], "report": report, "documents": documents, "asked": asked}
@@ -145,11 +149,15 @@ def _short(path: str | Path) -> str:
 @click.command(cls=cli.Command)
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--show", is_flag=True, help="List what was missed, and what was flagged wrongly.")
-def main(folders: tuple[Path, ...], show: bool) -> None:
+@click.option(
+    "--filled", is_flag=True, help="With numbers.jsonl of each case as a reader filled it; cases without are out."
+)
+def main(folders: tuple[Path, ...], show: bool, filled: bool) -> None:
     """Print precision, recall by kind of error, clean documents flagged and how many of the certain ones are right."""
     score = Score()
     with ThreadPoolExecutor(2) as pool:
-        for result in pool.map(run, cases(folders)):
+        chosen = [case for case in cases(folders) if not filled or (case / "numbers.jsonl").exists()]
+        for result in pool.map(lambda case: run(case, filled), chosen):
             judge(result, score)
     for note in score.notes:
         if show or note.startswith("ERROR"):

@@ -20,6 +20,8 @@ _OTHERS = 3  # cells of the row and the column together that must agree
 _LIKE = 0.6  # relative difference, beyond which a number that is no other value is something else
 _LONG = 12  # cells of a row or a column: looking at each again would take their square
 _LARGE = 4000  # cells: a table of raw data
+_CHANCE = 0.02  # of all rows of the file that one would have states the other cells of a row by accident
+_BESIDE = tuple(step * sign for step in range(3, 60, 3) for sign in (1, -1))  # in units of a number's last digit
 REASON = "the other cells of its row and column are those of this value"
 
 
@@ -88,8 +90,11 @@ class _Grid:
         """Its words, its row and its column agree."""
         lines = [self.common[axis][cell.line(axis)] for axis in (0, 1)]
         several = sum(len(line.cells) for line in lines) > _OTHERS + 1
-        facts = cell.facts & lines[0].facts & lines[1].facts
-        return several and cell.outcome.kind == "match" and facts != 0 and not self._contradicted(cell, facts)
+        possible = lines[0].facts & lines[1].facts
+        facts = cell.facts & possible
+        if not (several and cell.outcome.kind == "match" and facts) or self._contradicted(cell, facts):
+            return False
+        return not possible & self.vocabulary.fitting(cell.outcome.place.own) & ~cell.equal  # no other is possible
 
     def _contradicted(self, cell: _Cell, facts: int) -> bool:
         """Do its words name another value, or does another cell of its row or column state the same one?"""
@@ -127,6 +132,22 @@ class _Grid:
         line.cells = [one for one in line.cells if one.facts & across[one.line(1 - axis)].facts]
         return line
 
+    def by_accident(self, cell: _Cell) -> bool:
+        """In a file of many values any number is one: would other numbers have given a row or column, too?"""
+        for axis in (0, 1):
+            chance = rows = 1.0
+            for one in self._around(cell, axis, False, _NEARLY).cells:
+                numeral, unit = one.outcome.place.numeral, one.outcome.place.unit
+                alike = self.common[1 - axis][one.line(1 - axis)].facts  # what its own column is of
+                moved = (numeral._replace(value=numeral.value + step * numeral.ulp) for step in _BESIDE)
+                hits = sum(each.bit & alike != 0 for other in moved for each in matches(self.vocabulary, other, unit))
+                others = (one.equal & alike).bit_count() - 1
+                rows = max(rows, alike.bit_count())
+                chance *= max(others, (hits + 0.5) / len(_BESIDE)) / max(1, alike.bit_count())
+            if rows * chance > _CHANCE:
+                return True
+        return False
+
     def _told(self, line: _Line, axis: int) -> set[Part]:
         """What the cells of a row have from their row: not what each of them has from its own column."""
         told = set(line.parts) if line.cells else set()
@@ -159,7 +180,8 @@ def align(outcomes: list[Outcome], at: list[tuple[int, int]], vocabulary: Vocabu
             one.facts & facts for one in cells if one.row == cell.row or one.column == cell.column
         ):
             (fact,) = vocabulary.members(facts)
-            _missed(cell, fact, vocabulary)
+            if facts & vocabulary.fitting(cell.outcome.place.own) and not grid.by_accident(cell):
+                _missed(cell, fact, vocabulary)
 
 
 def _lines(cells: list[_Cell], axis: int) -> dict[int, list[_Cell]]:

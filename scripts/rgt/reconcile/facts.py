@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rgt.evidence.claims import Claim
+from rgt.evidence.claims import Claim, Project
 from rgt.metrics import table as names
 
 import yaml
@@ -66,6 +66,7 @@ class Truth:
     facts: list[Fact]
     aliases: dict[str, list[str]] = field(default_factory=dict)
     ours: str = ""  # the name of the own method, where the file says it
+    others: list[Fact] = field(default_factory=list)  # no results: only a reader can say that a number is one of them
 
 
 _KINDS = {"parameters": "count", "latency": "time", "training time": "time", "gpu hours": "time", "memory": "size"}
@@ -85,6 +86,7 @@ def key_words(text: str) -> str:
 
 _SHARES = {word for metric in names.METRICS if metric.share for word in metric.spellings} | {
     "rate",
+    "exact",
     "success",
     "ssim",
     "top",
@@ -106,6 +108,10 @@ def from_claims(claims: list[Claim]) -> list[Fact]:
         fact.lower = (claim.get("direction") or (known.direction if known else "")) == "down"
         facts.append(fact)
     return facts
+
+
+def from_evidence(project: Project) -> Truth:
+    return Truth(from_claims(project.claims), project.data.get("aliases", {}))
 
 
 def known_words(part: str, name: str) -> frozenset[str]:

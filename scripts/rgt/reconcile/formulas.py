@@ -112,6 +112,16 @@ def _ways(line: _Line, others: dict[int, dict[int, Outcome]]) -> Iterator[dict[i
         for how, compute in _PAIRS if len(both) > 1 else ():
             made = {along: _computed(how, compute, others[first][along], others[second][along]) for along in both}
             yield {along: one for along, one in made.items() if one}
+    for which in others:  # against the best of the rest, which is another one in each column
+        rivals = [cells for at, cells in others.items() if at != which]
+        whole = [along for along in line.cells if all(_given(cells.get(along)) for cells in others.values())]
+        for best in (max, min) if len(whole) > 1 < len(rivals) else ():
+            for how, compute in _PAIRS:
+                made = {
+                    along: _computed(how, compute, others[which][along], best((r[along] for r in rivals), key=_written))
+                    for along in whole
+                }
+                yield {along: one for along, one in made.items() if one}
     for other in others.values():  # against the row before, as in a list of additions
         given = [along for along in sorted(other) if _given(other[along])]
         after = [(base, along) for base, along in pairwise(given) if along in line.cells]
@@ -140,6 +150,10 @@ def _means(line: _Line, others: dict[int, dict[int, Outcome]], alike: bool) -> d
             slack = sum(number.ulp for number in numbers) / len(numbers) / 2
             made[along] = value, slack, f"the mean of the {len(numbers)} numbers beside it"
     return made
+
+
+def _written(one: Outcome) -> float:
+    return one.place.numeral.value
 
 
 def _given(one: Outcome | None) -> bool:

@@ -33,7 +33,16 @@ def judged(places: list[Place], vocabulary: Vocabulary) -> list[Outcome]:
     for one in outcomes:  # its sentence states that very value already: this is another one
         if one.kind == "drift" and not one.place.cell and one.facts[0].id in stated:
             one.kind, one.sure, one.why = "unexplained", "", "the value that is named stands beside it"
+        if one.kind == "unexplained" and is_idle(one.place):
+            one.kind, one.why = "other", ""
     return outcomes
+
+
+def is_idle(place: Place) -> bool:
+    """Page 2, 6 people: nothing of the file is spoken of."""
+    numeral = place.numeral
+    bare = numeral.digits < 2 and numeral.ulp >= 1 and not numeral.percent
+    return bare and not (place.cell or place.named or numeral.role == "runs")
 
 
 def _judge(place: Place, vocabulary: Vocabulary) -> Outcome:

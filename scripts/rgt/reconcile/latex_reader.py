@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rgt.reconcile.passages import Block, Cell, Passage, Table, plain, text_of
+from rgt.reconcile.numerals import has_digit
+from rgt.reconcile.passages import Block, Cell, Definitions, Passage, Table, plain, text_of
 
 _DEEP = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"  # an argument, with braces up to two levels inside
 _COMMENT = re.compile(r"(?<!\\)%(?!\s*claim:)[^\n]*")
@@ -86,20 +87,30 @@ def _filled(body: str, count: int) -> Callable[[re.Match[str]], str]:
     return lambda use: re.sub(r"#(\d)", lambda place: use[int(place[1])] if int(place[1]) <= count else "", body)
 
 
-def _expanded(text: str) -> str:
-    r"""Macros without arguments written out, so that \ours is the name it stands for."""
+def _expanded(text: str) -> tuple[str, Definitions]:
+    r"""Macros without arguments written out, so that \ours is the name it stands for; and where numbers came from."""
     macros = {match[1]: " ".join(match[2].split()) for match in _MACRO.finditer(text)}
+    lines = {match[1]: text.count("\n", 0, match.start(2)) + 1 for match in _MACRO.finditer(text)}
+    defined: Definitions = {}
     for match in _MACRO_WITH.finditer(text):  # \\res{48.7}{2.3}
         use = re.compile(rf"\\{match[1]}(?![A-Za-z])" + r"\s*\{([^{}]*)\}" * int(match[2]))
         text = use.sub(_filled(match[3], int(match[2])), text)
     body = text.find("\\begin{document}")
     start = body if body >= 0 else 0
+
+    def written_out(use: re.Match[str]) -> str:
+        body = macros.get(use[1], _OUR_MACROS.get(use[1], use[0]))
+        if use[1] in macros and has_digit(body):
+            at = use.string.count("\n", 0, use.start()) + 1 + text.count("\n", 0, start)
+            defined.setdefault(at, []).append((strip(body), lines[use[1]]))
+        return body
+
     for _ in range(3):  # macros of macros
-        new = _USE.sub(lambda match: macros.get(match[1], _OUR_MACROS.get(match[1], match[0])), text[start:])
+        new = _USE.sub(written_out, text[start:])
         if new == text[start:]:
             break
         text = text[:start] + new
-    return text
+    return text, defined
 
 
 def strip(text: str) -> str:
@@ -110,7 +121,13 @@ def strip(text: str) -> str:
 
 def read_latex(path: Path) -> Iterator[Block]:
     text = _COMMENT.sub("", plain(text_of(path)))
-    text = _expanded(_LISTING.sub(lambda match: "\n" * match[0].count("\n"), text))
+    text, defined = _expanded(_LISTING.sub(lambda match: "\n" * match[0].count("\n"), text))
+    for block in _blocks(text):
+        block.defined = defined
+        yield block
+
+
+def _blocks(text: str) -> Iterator[Block]:
     start = max(0, text.find("\\begin{document}"))
     for number, line in enumerate(text[:start].split("\n"), 1):
         if "claim:" in line or "\\claim" in line:  # generated macros; the rest of a preamble is not prose

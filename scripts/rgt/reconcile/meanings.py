@@ -5,9 +5,10 @@ Example:
     misses(meaning, numeral, unit, text)                       None when the number says that
 
 A meaning is the number of a candidate (1 ... 8), a value's id, `cited`, `other`, or an expression over ids: + - * /,
-constants, mean median sum min max abs, spread(id), n(id). In it v1 ... v8 are the candidates, and an id that is no
-plain word stands in quotes. Its sign is that of the words: a drop of 2 is old - new. It is parsed with `ast` and
-computed here, never evaluated as Python.
+constants, mean median sum min max abs, spread(id), n(id), argmin argmax (the number in the id). In it v1 ... v8 are
+the candidates, an id that is no plain word stands in quotes, and 'fox/*' is every id with one part for the star. Its
+sign is that of the words: a drop of 2 is old - new. It is parsed with `ast` and computed here, never evaluated as
+Python.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
     "max": max,
     "abs": lambda values: abs(values[0]),
 }
+_CHOICES = {"argmin": min, "argmax": max}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DIGITS = (5, 4, 3)  # significant ones, to which people round before they compute
 _ABOUT = 0.05  # relative: "about 90" for 88.2
 _FLOOR = re.compile(
@@ -64,6 +67,7 @@ class Meaning:
     kind: str = ""  # cited, other, or "" for what is computed
     tree: ast.expr | None = None
     leaves: dict[ast.expr, Fact] = field(default_factory=dict)
+    keys: dict[ast.expr, float] = field(default_factory=dict)  # the number in an id: the k of a sweep
 
     @property
     def facts(self) -> list[Fact]:
@@ -79,6 +83,7 @@ class Meaning:
 class Miss:
     expected: float
     why: str
+    percent: bool = False  # a ratio of two values, as it was written
 
 
 def meaning(means: str | int, candidates: list[str], vocabulary: Vocabulary) -> Meaning:
@@ -97,10 +102,27 @@ def meaning(means: str | int, candidates: list[str], vocabulary: Vocabulary) -> 
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Malformed(f"{means!r} is no id of a value, no expression, and neither cited nor other") from None
     found = Meaning(means, tree=tree)
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call):
+            call.args = [each for one in call.args for each in _widened(one, found, vocabulary)]
     _gather(tree, found, candidates, vocabulary, 0)
     if not found.leaves:
         raise Malformed(f"{means!r} names no value; a number that is no result is `other`")
+    found.text = means if "*'" in means or '*"' in means else ast.unparse(tree)
     return found
+
+
+def _widened(node: ast.expr, found: Meaning, vocabulary: Vocabulary) -> list[ast.expr]:
+    """'sweep/*' as all ids with something for the star."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node.value in vocabulary.by_id:
+        return [node]
+    pattern = re.compile("([^/]*)".join(map(re.escape, node.value.split("*"))))
+    made: list[ast.expr] = []
+    for match in filter(None, map(pattern.fullmatch, vocabulary.by_id)):
+        made.append(ast.Constant(match[0]))
+        if number := _NUMBER.search(" ".join(match.groups())):
+            found.keys[made[-1]] = float(number[0])
+    return made or [node]
 
 
 def _candidate(number: int, candidates: list[str]) -> str:
@@ -122,9 +144,12 @@ def _gather(node: ast.expr, found: Meaning, candidates: list[str], vocabulary: V
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         inner = [node.operand]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args and not node.keywords:
-        if node.func.id not in (*_FUNCTIONS, "spread", "n"):
-            raise Malformed(f"{node.func.id} is no function here; there are {', '.join(_FUNCTIONS)}, spread, n")
+        known = (*_FUNCTIONS, *_CHOICES, "spread", "n")
+        if node.func.id not in known:
+            raise Malformed(f"{node.func.id} is no function here; there are {', '.join(known)}")
         inner = node.args
+        if node.func.id in _CHOICES and not all(one in found.keys for one in inner):
+            raise Malformed(f"{node.func.id} takes ids with a * that stands for a number, such as 'sweep/*'")
     elif not (isinstance(node, ast.Constant) and _is_plain(node.value)):
         raise Malformed(f"{ast.unparse(node)[:60]!r} is not allowed in an expression")
     for one in inner:
@@ -133,10 +158,6 @@ def _gather(node: ast.expr, found: Meaning, candidates: list[str], vocabulary: V
         fact = found.leaves.get(node.args[0])
         if not fact or getattr(fact, node.func.id) is None:  # type: ignore[attr-defined]
             raise Malformed(f"{ast.unparse(node)[:60]!r}: the file has no such thing")
-
-
-def _plain(value: object) -> bool:
-    return type(value) in (int, float) and -_LARGEST < value < _LARGEST  # type: ignore[operator]
 
 
 def _is_plain(value: object) -> bool:
@@ -148,7 +169,9 @@ def _leaf(node: ast.Name | ast.Constant, candidates: list[str], vocabulary: Voca
     if isinstance(node, ast.Name) and re.fullmatch(r"v\d", name):
         name = _candidate(int(name[1]), candidates)
     if name not in vocabulary.by_id:
-        raise Malformed(f"{name!r} is no id of a value")
+        raise Malformed(f"{name!r} is no id of a value; --ids lists them")
+    if isinstance(node, ast.Name):
+        node.id = name if name.isidentifier() else repr(name)  # as it is told
     return vocabulary.by_id[name]
 
 
@@ -175,6 +198,8 @@ def _value(node: ast.expr, found: Meaning, value_of: Callable[[Fact], float]) ->
         name = node.func.id  # type: ignore[attr-defined]
         if name in ("spread", "n"):
             return float(getattr(found.leaves[node.args[0]], name))
+        if name in _CHOICES:
+            return found.keys[_CHOICES[name](node.args, key=lambda one: value_of(found.leaves[one]))]
         return float(_FUNCTIONS[name]([_value(one, found, value_of) for one in node.args]))
     return float(node.value)  # type: ignore[attr-defined]
 
@@ -186,7 +211,7 @@ def _dimension(node: ast.expr, found: Meaning) -> str:
     if isinstance(node, ast.UnaryOp):
         return _dimension(node.operand, found)
     if isinstance(node, ast.Call):
-        return "plain" if node.func.id == "n" else _dimension(node.args[0], found)  # type: ignore[attr-defined]
+        return "plain" if node.func.id in ("n", *_CHOICES) else _dimension(node.args[0], found)  # type: ignore[attr-defined]
     if not isinstance(node, ast.BinOp):
         return "plain"
     left, right = (_dimension(side, found) for side in (node.left, node.right))
@@ -223,6 +248,8 @@ def misses(found: Meaning, numeral: Numeral, unit: str, text: str) -> Miss | Non
     if fact and not miss and numeral.spread is not None and numeral.role == "":
         agree = (spread_agrees(fact, numeral, factor, other=True) for factor in factors)
         return None if any(agree) else Miss((fact.spread or 0.0) * factors[0], "the spread differs")
+    if miss and kind == "ratio":
+        miss.percent = miss.expected != exact
     if miss and fact and (slipped := slip(fact, numeral, unit)):
         miss.why = slipped.what
     return miss

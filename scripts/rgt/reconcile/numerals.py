@@ -36,13 +36,17 @@ _IN_BRACKETS = re.compile(
     re.I,
 )
 _DIGIT = re.compile("[0-9]")
+_PLAIN = re.compile(r"\s*(\d{1,3}\.\d+)\s*")  # most cells: nothing around the number has to be looked at
 
 # What is blanked before numbers are looked for: it has digits that report nothing. Tried where a word or number starts.
 _NOISE = re.compile(
     r"""(?<![A-Za-z0-9.])(?:
     https?://\S+|[\w.+-]{1,64}@[\w-]+\.\w+
     |\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d(?::\d\d)?)?|\d\d?:\d\d(?::\d\d)?\b|\d{1,2}/\d{1,2}/\d{2,4}\b
-    |\d{4}\s?年(?:\d+\s?月)?(?:\d+\s?日)?
+    |\d{4}\s?年(?:\s?\d+\s?月)?(?:\s?\d+\s?日)?
+    |\d{1,2}(?:st|nd|rd|th)?\s(?:of\s)?(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sep|Oct|Nov|Dec)[a-z]*\b
+    |(?:January|February|March|April|May|June|July|August|September|October|November|December)\s\d{1,2}\b(?!\.\d)
+    |(?:\A|(?<=\n))[\s\#>*-]*\d{1,2}(?:\.\d{1,2})*[.)、．](?=\s|\Z|[\u4e00-\u9fff])
     |v?\d+\.\d+\.\d+[\w.]*|v\d+(?:\.\d+)*\b|\d{4}\.\d{4,5}(?:v\d+)?\b(?!\s?(?:±|\+/-|\\pm))
     |\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]
     |(?:[Ff]ig(?:ure)?|[Tt]ab(?:le)?|[Ss]ec(?:tion)?|[Ee]q(?:uation)?|[Aa]ppendix|[Cc]hapter|[Ss]tep|[Ll]ine
@@ -99,6 +103,7 @@ _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
 _PRODUCT = re.compile(r"\d\S*(?: \S+)? ?[×*·] ?[\d.]+(?: \S+)? *=$")
+_FLAG = re.compile(r"--[A-Za-z][\w-]*[ =]$")  # of a command line
 _RATIO_OF = re.compile(r"\bratio\b[^.;\d]* is $|之比[^。；，\d]*[为是] ?$", re.I)
 _RECIPROCAL = re.compile(r"(?<![\d.])1/(?=\d+\.\d)")  # 1/3.2 of it
 
@@ -143,6 +148,10 @@ class Numeral(NamedTuple):
 
 def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) -> list[Numeral]:
     """The numbers of `text`. `units`: words that facts are measured in, lower case."""
+    plain = _PLAIN.fullmatch(text) if in_cell else None
+    if plain:
+        value, ulp = _read(plain[1], 0)
+        return [Numeral(*plain.span(1), value, ulp, digits=len(plain[1].replace(".", "").lstrip("0")) or 1)]
     found: list[Numeral] = []
     if has_digit(text):
         # without what has digits but reports nothing, at the same offsets
@@ -180,8 +189,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     unit = scale.strip().lower() if scale else unit
     roles = set() if in_cell and start == 0 else words_before(text, start)
     if text[max(0, start - 4) : start].rstrip().endswith(("±", "+/-", "\\pm")):
-        return None  # the spread of a number that was left out
-    if "runs" in roles or (not last and "." not in body and _N_AFTER.match(text, end)):
+        roles = {"spread"}  # alone, or of a number that was left out
+    elif "runs" in roles or (not last and "." not in body and _N_AFTER.match(text, end)):
         roles = {"runs"}
     else:
         bare = not ("." in body or percent_sign or exp or power or scale)
@@ -270,6 +279,8 @@ def words_before(text: str, start: int) -> set[str]:
     """
     tail = text[max(0, start - 40) : start].rstrip()
     last = tail[-1:]
+    if _FLAG.search(text, max(0, start - 40), start):
+        return {"setting"}
     if last > "\u3000":
         tail = tail.removesuffix("了")
         if tail.endswith(("至", "到", "达")):

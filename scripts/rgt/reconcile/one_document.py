@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rgt.errors import RgtError
-from rgt.reconcile.passages import Block, Table, read_document, text_of
-from rgt.reconcile.places import Outcome
+from rgt.reconcile.passages import Block, Definitions, Table, read_document, text_of
+from rgt.reconcile.places import Outcome, Place
 from rgt.reconcile.sentences import sentence_outcomes
 from rgt.reconcile.sheet import Asked, Sheet, ask
 from rgt.reconcile.table_cells import table_outcomes
@@ -44,6 +44,8 @@ def examine(path: Path, vocabulary: Vocabulary, task: Task) -> Examined:
             read = table_outcomes if isinstance(block, Table) else sentence_outcomes
             found = list(read(block, vocabulary))  # type: ignore[arg-type]
             doubt_reading(found)
+            for one in found if block.defined else ():
+                _defined(one.place, block.defined)
             judged.append((block, found))
         if task.sheet:
             examined.asked = ask(task.sheet.name(path), judged, task.sheet.rows, vocabulary)
@@ -57,6 +59,16 @@ def examine(path: Path, vocabulary: Vocabulary, task: Task) -> Examined:
     except Exception as error:  # markup can be anything; one document hides no other
         examined.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
     return examined
+
+
+def _defined(place: Place, definitions: Definitions) -> None:
+    """A number that a macro writes is mended where the macro is defined."""
+    written = place.reported.rstrip("% ").split("±")[0].strip()
+    number = re.compile(rf"(?<![\d.]){re.escape(written)}(?!\d|\.\d)")
+    lines = {line for body, line in definitions.get(place.line, ()) if number.search(body)}
+    if len(lines) == 1:
+        place.used, place.where = place.line, f"used in line {place.line}"
+        place.line = lines.pop()
 
 
 def doubt_reading(outcomes: list[Outcome]) -> None:

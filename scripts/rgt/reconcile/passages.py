@@ -38,6 +38,10 @@ _GROUPED = re.compile("(?<=\\d)[\u2009\u202f\u00a0'’](?=\\d{3}(?!\\d))")  # 12
 _DASHES = str.maketrans({"−": "-", "﹣": "-", "‐": "-", "‑": "-", "—": "–", "⁓": "~", "～": "~", "\u200b": " "})
 
 
+# of a line: what its macros write, and the lines on which these are defined
+Definitions = dict[int, list[tuple[str, int]]]
+
+
 @dataclass
 class Passage:
     """A paragraph, a heading or a list item; lines are counted by its own newlines."""
@@ -47,6 +51,7 @@ class Passage:
     heading: str = ""
     where: str = ""  # slide 3, cell 5: what stands for a line in a file that has none
     lead: str = ""  # "Accuracy on CIFAR-10:", for the items of the list behind it
+    defined: Definitions = field(default_factory=dict, repr=False)
 
 
 @dataclass
@@ -65,6 +70,7 @@ class Table:
     heading: str = ""
     where: str = ""
     context: str = field(default="", repr=False)  # the paragraph before it
+    defined: Definitions = field(default_factory=dict, repr=False)
 
 
 Block = Passage | Table

@@ -26,6 +26,8 @@ class Place:
     cell: bool = False
     unclear: int = 0  # axes on which the sentence can be read in several ways
     average: bool = False  # its column or row says so
+    group: str = ""  # the row above that heads its rows
+    used: int = 0  # the line that uses the macro which is defined on `line`
     stranger: str = ""  # why its row or column may be about something that no value knows
 
 
@@ -38,4 +40,6 @@ class Outcome:
     sure: str = ""  # certain, likely, anchored
     why: str = ""
     equals: list[Fact] = field(default_factory=list)  # other facts that it states exactly
+    formula: str = ""  # what a reader says it is computed by
+    percent: bool = False  # expected is a ratio of values in per cent
     settled: bool = False  # by what stands beside it, whatever its words leave open

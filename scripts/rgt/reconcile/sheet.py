@@ -26,17 +26,18 @@ from typing import Any
 from rgt import files, schema
 from rgt.reconcile import meanings
 from rgt.reconcile.facts import Fact
-from rgt.reconcile.judgement import meant
+from rgt.reconcile.judgement import is_idle, meant
 from rgt.reconcile.meanings import Malformed, Meaning
-from rgt.reconcile.numerals import find_numerals
+from rgt.reconcile.numerals import IDLE, Numeral, find_numerals
 from rgt.reconcile.passages import Block, Passage, Table
 from rgt.reconcile.places import Outcome, Place
-from rgt.reconcile.readings import agrees, matches
+from rgt.reconcile.readings import agrees, matches, reading, rounds_to, scales, spread_agrees
 from rgt.reconcile.vocabulary import Vocabulary
 from rgt.units import show_json
 
 _CANDIDATES, _COMPUTED = 8, 3  # per row: all, and of these the expressions
 _OPERANDS = 6  # values of a sentence that are tried against each other
+_NEXT = 25  # characters: the words beside a number
 _SIZE = 0.35  # powers of ten: 44 is as far from 20 and 100, and 4.4 as likely as 44
 _TEXT, _LABEL = 360, 100  # characters that are quoted
 # with another name, which may stand for the one that is not named
@@ -70,12 +71,12 @@ class Row:
     row: str = ""
     column: str = ""
     caption: str = ""
-    values: dict[str, str] = field(default_factory=dict)  # candidates: id and value
+    values: dict[str, str] = field(default_factory=dict)  # candidates: id and value; --ids lists all
     means: str | int = ""
     at: int = 0  # line of the sheet
 
     def as_json(self) -> str:
-        data = {name: value for name, value in asdict(self).items() if value not in ("", {}) and name != "at"}
+        data = {name: value for name, value in asdict(self).items() if value != "" and name != "at"}
         return show_json(files.dump(data | {"means": self.means}, self.file).decode())
 
 
@@ -135,9 +136,9 @@ class Sheet:
 
 def ask(name: str, read: list[tuple[Block, list[Outcome]]], rows: dict[str, Row], vocabulary: Vocabulary) -> Asked:
     """Judges the numbers of filled rows, in place, and asks for what stays open."""
-    asked, seen = Asked(), Counter[str]()
+    asked, seen, waiting = Asked(), Counter[str](), list[Outcome]()
     for block, outcomes in read:
-        for one in sorted(outcomes, key=lambda one: (one.place.line, one.place.numeral.start)):
+        for one in sorted(outcomes, key=lambda one: (one.place.used or one.place.line, one.place.numeral.start)):
             words = _words(name, block, one.place)
             seen[words] += 1
             key = hashlib.sha256(f"{words}\0{seen[words]}".encode(errors="replace")).hexdigest()[:12]
@@ -151,15 +152,20 @@ def ask(name: str, read: list[tuple[Block, list[Outcome]]], rows: dict[str, Row]
                     asked.malformed.append((old.at, str(error)))
             elif _open(one, vocabulary):
                 ids = list(_candidates(one, outcomes, vocabulary))
+                waiting.append(one)
             else:
                 continue
             row.values = {each: _shown(each, vocabulary) for each in ids}
             asked.rows.append(_context(row, block, one))
+    for one in waiting:
+        if one.kind != "drift":
+            one.kind = "unexplained"
     return asked
 
 
 def _decide(one: Outcome, meaning: Meaning, at: int) -> None:
     one.sure, one.why, one.expected, one.equals, one.facts = "", f"by line {at} of the sheet", None, [], meaning.facts
+    one.formula = "" if meaning.kind or meaning.alone else meaning.text
     if meaning.kind:
         one.kind = meaning.kind
         return
@@ -168,7 +174,8 @@ def _decide(one: Outcome, meaning: Meaning, at: int) -> None:
     one.kind = "drift" if miss else "match" if meaning.alone else "derived"
     if miss:
         one.expected, one.sure = miss.expected, BY_SHEET
-        one.why = f"{miss.why}; line {at} of the sheet says {meaning.text}"
+        one.why = f"{miss.why}; by line {at} of the sheet"
+        one.percent = miss.percent
 
 
 # -- what is asked
@@ -178,16 +185,16 @@ def _open(one: Outcome, vocabulary: Vocabulary) -> bool:
     """Is it neither surely right nor surely wrong?"""
     place = one.place
     numeral = place.numeral
+    if is_idle(place):
+        return False
+    if place.cell and numeral.ulp >= 1 and f"{numeral.value:g}" in vocabulary.axes.get("sweep", ()):
+        return False  # which point of a sweep its row is
     if one.kind == "other":
-        return numeral.role == "thing" and numeral.digits > 1
-    if (
-        not place.cell
-        and numeral.role != "runs"
-        and numeral.digits < 2
-        and numeral.ulp >= 1
-        and not (place.named or numeral.percent)
-    ):
-        return False  # page 2, 6 people: nothing of the file is spoken of
+        near = place.text if place.cell else place.text[max(0, numeral.start - _NEXT) : numeral.end + _NEXT]
+        settings = vocabulary.others(near, settings=True)
+        if any(rounds_to(fact.value, numeral.value, numeral.ulp) for fact in settings):
+            return False
+        return (numeral.role == "thing" and numeral.digits > 1) or (numeral.role in IDLE and bool(settings))
     if one.kind == "drift":
         return one.sure == "likely"
     if one.kind == "derived":
@@ -198,7 +205,7 @@ def _open(one: Outcome, vocabulary: Vocabulary) -> bool:
         fact.spread is not None and agrees(fact, numeral, place.unit) for fact in one.facts
     ):
         return True  # another kind of spread, or a wrong one
-    return not (one.settled or numeral.role == "spread" or _named(place, vocabulary))
+    return not (one.settled or _named(place, vocabulary))
 
 
 def _named(place: Place, vocabulary: Vocabulary) -> bool:
@@ -207,12 +214,19 @@ def _named(place: Place, vocabulary: Vocabulary) -> bool:
     if not place.cell and (place.unclear or _COMPARES.search(place.text)):
         return False
     ways = [vocabulary.fitting(place.own), vocabulary.plausible(place.own)]
-    ways += [vocabulary.plausible({**place.around, **place.own})] if place.cell else []
+    ways += [vocabulary.plausible({**place.around, **place.own})]
     if numeral.role == "runs":
         counts = [vocabulary.counts, *({fact.n for fact in vocabulary.members(left)} for left in ways)]
         return {numeral.value} in counts
     if not place.cell and numeral.digits < 3 and numeral.spread is None:
         return False
+    if numeral.role == "spread":
+        known = [fact for fact in meant(place, vocabulary) if fact.spread is not None]
+        written = numeral._replace(spread=numeral.value, spread_ulp=numeral.ulp)
+        scale = [{1.0, *scales(fact, numeral, place.unit)} for fact in known]
+        return all(
+            any(spread_agrees(fact, written, each) for each in ways) for fact, ways in zip(known, scale, strict=True)
+        )
     equal = 0
     for fact in matches(vocabulary, numeral, place.unit):
         equal |= fact.bit
@@ -232,9 +246,17 @@ def _candidates(one: Outcome, block: list[Outcome], vocabulary: Vocabulary) -> I
     sets = [meant(place, vocabulary)]
     sets += [list(vocabulary.members(vocabulary.fitting(terms))) for terms in (place.own, place.named)]
     likely = [fact for facts in sets for fact in _by_size(facts, place)]
-    facts = [*one.facts, *one.equals, *exact, *(near if place.numeral.role else []), *likely]
+    others = vocabulary.others(f"{place.group} {place.text}")
+    same = [fact for fact in vocabulary.truth.others if reading(fact, place.numeral, place.unit)]
+    close = [fact for fact in vocabulary.truth.others if "setting" in fact.terms and _is_close(fact, place.numeral)]
+    others = [*same[:2], *_by_size(others, place)[:3], *others[:2], *close[:2]]
+    facts = [*one.facts[:4], *one.equals, *exact, *others, *(near if place.numeral.role else []), *likely]
     ids = [*computed, *(fact.id for fact in facts)]
     yield from list(dict.fromkeys(ids))[:_CANDIDATES]
+
+
+def _is_close(fact: Fact, numeral: Numeral) -> bool:
+    return numeral.digits > 1 and abs(fact.value - numeral.value) <= _NEAR * abs(numeral.value)
 
 
 def _by_size(facts: Iterable[Fact], place: Place) -> list[Fact]:
@@ -297,7 +319,8 @@ def _words(name: str, block: Block, place: Place) -> str:
         ordinal = sum(numeral.start < place.numeral.start for numeral in numerals)
         for numeral in reversed(numerals):
             masked = masked[: numeral.start] + "#" + masked[numeral.end :]
-    parts = [name, place.where.partition(" ")[0], *(re.sub(r"\d+", "#", text) for text in about), masked]
+    parts = [place.group] if place.group else []
+    parts += [name, block.where.partition(" ")[0], *(re.sub(r"\d+", "#", text) for text in about), masked]
     return "\0".join([*(" ".join(part.split()) for part in parts), str(ordinal)])
 
 
@@ -307,6 +330,7 @@ def _context(row: Row, block: Block, one: Outcome) -> Row:
     if isinstance(block, Table):
         row.heading = "" if block.caption else row.heading
         labels, _, column = place.text.rpartition(" | ")
+        labels = f"{place.group} / {labels}" if place.group else labels
         row.row, row.column, row.caption = _cut(labels), _cut(column), _cut(block.caption or block.context)
         return row
     start, end = place.numeral.start, place.numeral.end

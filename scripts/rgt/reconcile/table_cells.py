@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rgt.reconcile.alignment import align
 from rgt.reconcile.facts import UNITS, kind_of, known_words
 from rgt.reconcile.formulas import check_formulas
 from rgt.reconcile.judgement import judged
-from rgt.reconcile.numerals import IDLE, find_numerals
+from rgt.reconcile.numerals import IDLE, Numeral, find_numerals
 from rgt.reconcile.passages import Cell, Table
 from rgt.reconcile.places import Outcome, Place, Terms
 from rgt.reconcile.sentences import ANCHOR, anchored, around, terms_of
@@ -72,12 +73,19 @@ def table_outcomes(table: Table, vocabulary: Vocabulary) -> Iterator[Outcome]:
     firsts = [row[0].text.strip() for row in body if row]
     columns[0].counts = firsts in ([str(number + first) for number in range(len(firsts))] for first in (0, 1))
     places: list[Place] = []
+    places_of_labels = [
+        place
+        for row in head
+        for cell in {cell.text: cell for cell in row}.values()
+        for place in _runs(cell, vocabulary)
+    ]
     grid: list[tuple[int, int]] = []
-    group: Terms = {}
+    group, title = Terms(), ""
     for number, row in enumerate(body):
         texts = {cell.text for cell in row if cell.text}
         if len(row) > 1 and len(texts) == 1 and not _is_number(min(texts)):
-            group = terms_of(vocabulary.find(min(texts)))  # one name: a heading of rows
+            title = min(texts)
+            group = terms_of(vocabulary.find(title))  # one name: a heading of rows
             continue
         label = _row_label(row, columns, vocabulary, group)
         for at, cell in enumerate(row):
@@ -88,9 +96,12 @@ def table_outcomes(table: Table, vocabulary: Vocabulary) -> Iterator[Outcome]:
                 bare = ANCHOR.sub(lambda match: " " * len(match[0]), cell.text)
                 yield anchored(bare, anchor, cell.line, table.where, vocabulary, set())
             elif _is_number(cell.text) and not (at == 0 and columns[0].counts):  # what numbers the rows is no value
-                place = _cell(cell, label, columns[at], vocabulary)
-                places += [place] if place else []
-                grid += [(number, at)] if place else []
+                for nth, place in enumerate(_cells(cell, label, columns[at], vocabulary)):
+                    place.group = title
+                    places.append(place)
+                    grid.append((number, at + nth * len(columns)))
+            else:
+                places_of_labels += _runs(cell, vocabulary)
     texts_around = (corner, table.caption, table.heading, table.context)
     spreads = any(column.role == "spread" for column in columns)
     for place in places:
@@ -100,6 +111,13 @@ def table_outcomes(table: Table, vocabulary: Vocabulary) -> Iterator[Outcome]:
     align(outcomes, grid, vocabulary)
     check_formulas(outcomes, grid)
     yield from outcomes
+    yield from judged(places_of_labels, vocabulary)
+
+
+def _runs(cell: Cell, vocabulary: Vocabulary) -> list[Place]:
+    """The number of seeds that a label names."""
+    runs = (one for one in find_numerals(cell.text, vocabulary.units) if one.role == "runs")
+    return [Place(one, cell.text[one.start : one.end], cell.line, "", cell.text, {}, {}, {}) for one in runs]
 
 
 def _header_text(rows: list[list[Cell]], index: int) -> str:
@@ -181,12 +199,18 @@ def _row_label(row: list[Cell], columns: list[_Label], vocabulary: Vocabulary, g
     return label
 
 
-def _cell(cell: Cell, row: _Label, column: _Label, vocabulary: Vocabulary) -> Place | None:
+def _cells(cell: Cell, row: _Label, column: _Label, vocabulary: Vocabulary) -> list[Place]:
+    """Its number, or each of those that a stroke divides: 0.19 / 0.16."""
     found = [n for n in find_numerals(cell.text, vocabulary.units, in_cell=True) if n.role not in IDLE]
-    if not found or (_SETTING_HEAD.fullmatch(column.text) and not column.terms):
-        return None
-    numeral = found[0]
-    role = column.role or row.role
+    if _SETTING_HEAD.fullmatch(column.text) and not column.terms:
+        settings = vocabulary.others(column.text, settings=True)
+        return [_place(n._replace(role="setting"), cell, row, column) for n in found[:1] if settings]
+    beside = [b for a, b in pairwise(found) if re.fullmatch(r"\W*/\W*", cell.text[a.end : b.start])]
+    return [_place(numeral, cell, row, column) for numeral in [*found[:1], *beside]]
+
+
+def _place(numeral: Numeral, cell: Cell, row: _Label, column: _Label) -> Place:
+    role = column.role or row.role if numeral.role != "setting" else ""
     if role and not (role == "change" and (numeral.role == "ratio" or (not column.role and numeral.role))):
         numeral = numeral._replace(role=role)
     own: Terms = {}

@@ -10,7 +10,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rgt.errors import bad_input
@@ -41,6 +41,9 @@ _SMALL = 0.2  # of a mean: a spread, and not another value
 _TREND = 0.7  # correlation with the place in a list: more, on the whole, is a curve
 
 
+_ASIDE: dict[str, str] = {}  # marks what is no result
+
+
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -52,6 +55,13 @@ class _Leaf:
     spare: dict[str, str]  # fields of its records that name nothing by themselves
     values: tuple[float, ...]
     n: int | None
+    record: dict[str, Any] = field(default_factory=dict)  # the entry of a list that it stands in
+    told: str = ""  # the field of this entry that tells it from others with its name
+
+    @property
+    def name(self) -> str:
+        labels = (text for axis, text in self.labels.items() if axis not in ("unit", "seed"))
+        return "/".join([*self.path, *labels, *filter(None, [self.told])])
 
 
 @dataclass
@@ -64,16 +74,13 @@ class _Quantity:
     unit: str
     metric_at: int
 
-    @property
-    def name(self) -> str:
-        return "/".join(self.leaf.path)
-
 
 @dataclass
 class Leaves:
     """Gathers the numbers of a tree with the keys and strings above them."""
 
     leaves: list[_Leaf] = field(default_factory=list)
+    aside: list[_Leaf] = field(default_factory=list)  # no results
     ours: list[str] = field(default_factory=list)
     default_n: int | None = None
     n_of: dict[str, int] = field(default_factory=dict)  # name of a dataset or method -> runs
@@ -93,15 +100,17 @@ class Leaves:
         spare: dict[str, str] | None = None,
         n: int | None = None,
         depth: int = 0,
+        record: dict[str, Any] | None = None,
         listed: bool = False,
     ) -> None:
         if depth > _DEEPEST or len(self.leaves) > _MOST:
             raise bad_input("the file of values is too deep or too large for a summary of results")
-        if isinstance(node, list):
+        if isinstance(node, list) and any(isinstance(item, dict | list) for item in node):
             for item in node:
-                self.walk(item, path, labels, spare, n, depth + 1, listed=True)
+                self.walk(item, path, labels, spare, n, depth + 1, item if isinstance(item, dict) else record, True)
             return
         if not isinstance(node, dict):
+            self._set_aside(node, path, labels or {})
             return
         above = path[-1].lower() if path else ""
         labels = {**(labels or {}), **self._labels(node, depth, above)}
@@ -116,7 +125,8 @@ class Leaves:
             self.n_of |= {key_words(str(name)): count for name, value in each if (count := _count(value))}
         if above in _SETTINGS:
             self.default_n = n or self.default_n
-            return  # settings are no results
+            self._set_aside(node, path, labels)  # settings are no results
+            return
         self._siblings(node, "" if listed or not path else path[-1].lower())
         for key, value in node.items():
             low = key.lower()
@@ -125,9 +135,26 @@ class Leaves:
                 own = tuple(map(float, numbers)) if numbers else (float(value),)
                 counts = low in COUNT and (len(own) == 1 or all(one == int(one) for one in own))
                 if low not in ONE_RUN and not counts:  # those are inherited by what stands beside them
-                    self.leaves.append(_Leaf((*path, key), labels, spare, own, n))
-            elif not (low in COUNT and isinstance(value, dict) and all(map(_count, value.values()))):
-                self.walk(value, (*path, key), labels, spare, n, depth + 1)
+                    self.leaves.append(_Leaf((*path, key), labels, spare, own, n, record or {}))
+                else:
+                    self._set_aside(value, (*path, key), labels)
+            elif low in COUNT and isinstance(value, dict) and all(map(_count, value.values())):
+                self._set_aside(value, (*path, key), labels)
+            else:
+                self.walk(value, (*path, key), labels, spare, n, depth + 1, record)
+
+    def _set_aside(self, node: Any, path: tuple[str, ...], labels: dict[str, str]) -> None:
+        """No results, such as settings and counts; a reader can still mean them."""
+        if len(path) > _DEEPEST or len(self.aside) > _MOST:
+            raise bad_input("the file of values is too deep or too large for a summary of results")
+        if isinstance(node, dict):
+            for key, value in node.items():
+                self._set_aside(value, (*path, str(key)), labels)
+        elif isinstance(node, list):
+            for at, value in enumerate(node, 1):
+                self._set_aside(value, (*path[:-1], f"{path[-1] if path else ''}#{at}"), labels)
+        elif is_number(node):
+            self.aside.append(_Leaf(path, labels, _ASIDE, (float(node),), None))
 
     def _labels(self, node: dict[str, Any], depth: int, above: str) -> dict[str, str]:
         """The short strings of one record, by the axis they name."""
@@ -215,6 +242,7 @@ class Leaves:
 
     def truth(self) -> Truth:
         """Leaves of one quantity become one fact: mean, spread and number of runs, or the runs of single seeds."""
+        _named_apart(self.leaves)
         every = [self._quantity(leaf) for leaf in self.leaves]
         runs = _are_runs([leaf.values for leaf in self.leaves])
         twos = [leaf.values for leaf in self.leaves if len(leaf.values) == 2]
@@ -231,12 +259,30 @@ class Leaves:
                     fact.id += "'"
                 facts[fact.id] = fact
         found = list(facts.values())
+        others = self._others(facts)
         known = {term for fact in found for term in fact.terms.values()}
         ours = {key_words(name): name for name in self.ours}
         method = next((name for name in ours if name in known), "")
         if not method and "ours" in known:
-            return Truth(found, {"ours": list(ours.values())}, "ours")
-        return Truth(found, {}, method)
+            return Truth(found, {"ours": list(ours.values())}, "ours", others)
+        return Truth(found, {}, method, others)
+
+    def _others(self, facts: dict[str, Fact]) -> list[Fact]:
+        """Every number of the file that no fact has under its own keys: settings, counts, single runs, spreads."""
+        others: dict[str, Fact] = {}
+        for leaf in (*self.leaves, *self.aside):
+            known = facts.get(leaf.name)
+            name = f"{leaf.name}/seed {leaf.labels['seed'].removesuffix('.0')}" if "seed" in leaf.labels else leaf.name
+            for at, value in enumerate(leaf.values, 1):
+                if known and value in (known.value, known.spread):
+                    continue
+                each = f"{name}#{at}" if len(leaf.values) > 1 else name
+                while each in facts or (each in others and others[each].value != value):
+                    each += "'"
+                setting = leaf.spare is _ASIDE and not (ONE_RUN | LISTS) & {leaf.path[-1].partition("#")[0].lower()}
+                about = {"setting": key_words(name)} if setting else {}
+                others[each] = Fact(each, value, about, read_key(leaf.path[-1]).unit if leaf.path else "")
+        return list(others.values())
 
     def _quantity(self, leaf: _Leaf) -> _Quantity:
         """What a number is about, by axes; which statistic it is; its unit."""
@@ -305,6 +351,20 @@ def _overlapping(inside: dict[str, set[str]]) -> list[list[str]]:
         joined = [each for keys, _ in same for each in keys]
         families = [*rest, ([*joined, key], own.union(*(names for _, names in same)))]
     return [keys for keys, _ in families if len(keys) > 1]
+
+
+def _named_apart(leaves: list[_Leaf]) -> None:
+    """Of records with the same names, the field in which all of them differ: a horizon, a model's size."""
+    same: dict[tuple[str, str], list[_Leaf]] = {}
+    for leaf in leaves:
+        same.setdefault((leaf.name, leaf.labels.get("seed", "")), []).append(leaf)
+    for group in same.values():
+        for name in group[0].record if len(group) > 1 else ():
+            values = [leaf.record.get(name) for leaf in group]
+            if all(isinstance(value, str | int | float) for value in values) and len({*values}) == len(group):
+                for leaf, value in zip(group, values, strict=True):
+                    leaf.told = f"{name}={value}"
+                break
 
 
 def _told_apart(every: list[_Quantity]) -> Iterator[list[_Quantity]]:
@@ -377,7 +437,7 @@ def _points(terms: dict[str, str], values: list[tuple[float, str, str]]) -> Iter
     """Values of which no text can name one alone: they explain a number, and contradict none."""
     share = is_share(terms.get("metric", ""))
     for at, (value, unit, name) in enumerate(values, 1):
-        yield Fact(f"{name}#{at}", value, {**terms, "point": f"#{at}"}, unit, share=share)
+        yield Fact(name, value, {**terms, "point": f"#{at}"}, unit, share=share)
 
 
 def _is_spread(values: tuple[float, ...], share: float) -> bool:
@@ -390,20 +450,20 @@ def _grouped(
 ) -> Iterator[Fact]:
     """One fact for each statistic of a quantity; its spread and its single runs belong to the value."""
     by_stat: dict[str, list[tuple[_Leaf, str, str]]] = {}
-    members = [(one.stat, one.leaf, one.unit, one.name) for one in quantities]
+    members = [(one.stat, one.leaf, one.unit, one.leaf.name) for one in quantities]
     curves = [member for member in members if not runs_listed and _is_curve(member[1])]
     members = [member for member in members if member not in curves]
     # a value for each epoch, round or size
-    yield from _points(terms, [(value, unit, name) for _, leaf, unit, name in curves for value in leaf.values])
+    every = [(curve, at) for curve in curves for at in range(len(curve[1].values))]
+    yield from _points(terms, [(leaf.values[at], unit, f"{name}#{at + 1}") for (_, leaf, unit, name), at in every])
     for stat, leaf, unit, name in members:
         values = leaf.values
         if stat == "value" and _is_spread(values, 1.0 if spreads_listed else _SMALL):  # [mean, spread]
-            by_stat.setdefault("spread", []).append((_Leaf(leaf.path, leaf.labels, {}, values[1:], leaf.n), unit, name))
-            leaf = _Leaf(leaf.path, leaf.labels, {}, values[:1], leaf.n)
+            by_stat.setdefault("spread", []).append((replace(leaf, values=values[1:]), unit, name))
+            leaf = replace(leaf, values=values[:1])
         elif stat not in ("value", "spread") and len(values) == 2:
             for which, value in zip(("low", "high"), values, strict=True):
-                one = _Leaf(leaf.path, leaf.labels, {}, (value,), leaf.n)
-                by_stat.setdefault(f"{stat} {which}", []).append((one, unit, name))
+                by_stat.setdefault(f"{stat} {which}", []).append((replace(leaf, values=(value,)), unit, name))
             continue
         by_stat.setdefault(stat, []).append((leaf, unit, name))
     spreads = by_stat.pop("spread", [])
@@ -415,10 +475,9 @@ def _grouped(
             yield from _points(terms, [(leaf.values[0], unit, name) for leaf, unit, name in single])
             continue
         leaf, unit, name = min(same, key=lambda member: (len(member[0].values) > 1, len(member[2])))
-        labels = [text for axis, text in leaf.labels.items() if axis not in ("unit", "seed")]
         if _CHOSEN & {*metric.split()}:
             terms = {**terms, "point": "chosen"}
-        fact = Fact("/".join([name, *labels]), math.fsum(leaf.values) / len(leaf.values), dict(terms), unit)
+        fact = Fact(name, math.fsum(leaf.values) / len(leaf.values), dict(terms), unit)
         fact.n, fact.share, fact.lower = leaf.n, is_share(metric), known is not None and known.direction == "down"
         if stat != "value":
             fact.terms["statistic"] = stat

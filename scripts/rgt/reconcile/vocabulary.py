@@ -59,6 +59,17 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(_SAME.get(word, word) for word in key_words(text).split())
 
 
+def _stems(text: str) -> set[str]:
+    return {
+        word.rstrip("s") if len(word) > 3 else word
+        for word in key_words(text).split()
+        if len(word) > 1 or word > "\u3000"
+    }
+
+
+_CHOSEN = _stems(" ".join(known_words("keys", "chosen")))
+
+
 def _whole(text: str, start: int, end: int) -> bool:
     before, behind = text[start - 1 : start], text[end : end + 2]
     if before.isascii() and before.isalnum() and text[start] < "\u3000":
@@ -73,7 +84,7 @@ class Vocabulary:
     def __init__(self, truth: Truth) -> None:
         self.truth, self.facts, self.aliases = truth, truth.facts, truth.aliases
         facts = self.facts
-        self.by_id = {fact.id: fact for fact in facts}
+        self.by_id = {fact.id: fact for fact in (*facts, *truth.others)}
         self.having: dict[str, int] = {}  # axis -> facts on it
         self.named: dict[tuple[str, str], int] = {}  # axis and term -> facts
         for place, fact in enumerate(facts):
@@ -98,8 +109,8 @@ class Vocabulary:
         self.counted = any(UNITS.get(unit, ("",))[0] == "count" for unit in self.units)
         self.negative = any(fact.value < 0 for fact in facts)
         self.counts = {fact.n for fact in facts if fact.n}
-        ordered = sorted((abs(fact.value), place) for place, fact in enumerate(facts))
-        self._values, self._places = [value for value, _ in ordered], [place for _, place in ordered]
+        self._by_size = sorted(facts, key=lambda fact: abs(fact.value))
+        self._sizes = [abs(fact.value) for fact in self._by_size]
         self.by_first = self._spellings()
         self.find = functools.lru_cache(_REMEMBERED)(self._look)
 
@@ -212,10 +223,11 @@ class Vocabulary:
             low = text
         hits: list[Hit] = []
         end = 0
-        for match in self.first_words.finditer(low):
-            if match.start() < end:
+        for match in _TOKEN.finditer(low):
+            entries = self.by_first.get(match[0])
+            if not entries or match.start() < end:
                 continue
-            for spelling, meant in self.by_first[match[0]]:
+            for spelling, meant in entries:
                 at = match.end()
                 for word in spelling[1:]:
                     token = _TOKEN.search(low, at, at + _FAR)
@@ -231,17 +243,6 @@ class Vocabulary:
                     hits += [Hit(axis, term, match.start(), end) for axis, term in meant]
                     break
         return tuple(hits)
-
-    @functools.cached_property
-    def first_words(self) -> re.Pattern[str]:
-        """Finds where a name may start: a first word, whole as _TOKEN would cut it."""
-        kinds: dict[str, list[str]] = {}
-        for word in sorted(self.by_first, key=len, reverse=True):
-            chinese = "\u3400" <= word[0] <= "\u9fff"
-            letter = r"\d" if word.isdigit() else "(?!)" if chinese else r"[^\W\d_\u3400-\u9fff]"
-            kinds.setdefault(letter, []).append(re.escape(word))
-        alternatives = (rf"(?<!{letter})(?:{'|'.join(group)})(?!{letter})" for letter, group in kinds.items())
-        return re.compile("|".join(sorted(alternatives)) or "(?!)")
 
     @functools.cached_property
     def parts(self) -> dict[int, frozenset[Part]]:
@@ -261,6 +262,27 @@ class Vocabulary:
             for part in parts:
                 having[part] = having.get(part, 0) | bit
         return having
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Fact]:
+        """By id: what no result is, and results that are named like a setting (n-shot)."""
+        chosen = (fact for fact in self.facts if _stems(fact.id) & _CHOSEN)
+        return {fact.id: fact for fact in (*(one for one in self.truth.others if "setting" in one.terms), *chosen)}
+
+    @functools.cached_property
+    def _with_word(self) -> dict[str, list[str]]:
+        having: dict[str, list[str]] = {}
+        for name in {**self.settings, **{fact.id: fact for fact in self.truth.others}}:
+            for word in _stems(name):
+                having.setdefault(word, []).append(name)
+        return having
+
+    def others(self, text: str, settings: bool = False) -> list[Fact]:
+        """The settings and counts that share most words with a text; unless only these, also single runs, by two."""
+        shared = Counter(name for word in _stems(text) for name in self._with_word.get(word, ()))
+        known = {name: n for name, n in shared.items() if name in self.settings or (n > 1 and not settings)}
+        most = max(known.values(), default=0)
+        return [self.by_id[name] for name, count in known.items() if count == most]
 
     # -- sets of facts
 
@@ -283,7 +305,7 @@ class Vocabulary:
     def near(self, value: float, slack: float) -> Iterator[Fact]:
         """Facts whose size is within `slack` of a value's."""
         size = abs(value)
-        at = bisect_left(self._values, size - slack)
-        while at < len(self._values) and self._values[at] <= size + slack:
-            yield self.facts[self._places[at]]
+        at = bisect_left(self._sizes, size - slack)
+        while at < len(self._sizes) and self._sizes[at] <= size + slack:
+            yield self._by_size[at]
             at += 1
