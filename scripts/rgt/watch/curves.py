@@ -275,15 +275,8 @@ def plateau(run: Curves) -> Iterator[Finding]:
     rates = [value for _, value in run.lr]
     warming = len(rates) >= 4 and rates[-1] > 1.02 * rates[-max(2, len(rates) // 5)] and rates[-1] >= max(rates)
     enough = 2 * _ENOUGH if (run.share_done or 0.0) > 0.3 else 3 * _ENOUGH
-    if not run.reward and (dead := next((name for name, points in run.losses.items() if _is_nothing(points)), "")):
-        message = f"{dead} is exactly 0 in each of its newest points: nothing is learned from it"
-        fix = "look at the labels and masks, at the precision, and at the balance of the two networks"
-        yield Finding("plateau", "warn", message, where=dead, fix=fix, sure=0.85)
-        return
-    if not (run.adversarial or warming) and (classes := _guesses(run)):
-        message = f"{name} stays at log({classes}), as good as guessing among {classes}"
-        fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
-        yield Finding("plateau", "warn", message, where=name, evidence=f"{len(points)} points", fix=fix, sure=0.85)
+    if at_once := nothing_or_guess(run, warming):
+        yield at_once
         return
     if len(points) < enough or run.adversarial or warming:
         return
@@ -331,10 +324,17 @@ def plateau(run: Curves) -> Iterator[Finding]:
         yield Finding("plateau", "info", message, where=name, evidence=f"{len(points)} points", sure=0.6)
 
 
-def _is_nothing(points: Points) -> bool:
-    """All of it: one that came down to 0 has learned all there is."""
-    values = [value for _, value in points]
-    return len(values) >= _ENOUGH and not any(values)
+def nothing_or_guess(run: Curves, warming: bool) -> Finding | None:
+    """A value of the loss that says, in a few points, that nothing is learned: 0, or the logarithm of the classes."""
+    message, name = "", run.name("loss")
+    zero = (of for of, curve in run.losses.items() if len(curve) >= _ENOUGH and not any(y for _, y in curve))
+    if not run.reward and (dead := next(zero, "")):
+        message, name = f"{dead} is exactly 0 in all {len(run.losses[dead])} points", dead
+        fix = "look at the labels and masks, at the precision, and at the balance of the two networks"
+    elif not (run.adversarial or warming) and (classes := _guesses(run)):
+        message = f"{name} stays at log({classes}), as good as guessing among {classes}"
+        fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
+    return Finding("plateau", "warn", message, where=name, fix=fix, sure=0.85) if message else None
 
 
 def _guesses(run: Curves) -> int:
