@@ -18,8 +18,9 @@ from typing import Any
 from bench import watch_curves
 from rgt import bundle, files
 from rgt.log import reader
-from rgt.log.history import OLD, RECENT, History, Points, Series
+from rgt.log.history import History
 from rgt.log.line import parse_line
+from rgt.log.series import OLD, RECENT, Points, Series
 from rgt.machine import open_files, processes
 from rgt.report import Finding
 from rgt.run import curves
@@ -981,3 +982,91 @@ def test_a_loss_that_explodes_is_said_early() -> None:
     points = [(float(n), value) for n, value in enumerate(values)]
     first = next(n for n in range(100, 136) if list(curves.diverged(curves.Curves(points[:n]))))
     assert first < 100 + 3 * 4  # its time constant is 2.5 points
+
+
+SHORT = [
+    ("nan", [f"{{'loss': 0.0, 'grad_norm': nan, 'learning_rate': {n}e-05, 'epoch': 0.01}}" for n in range(1, 9)]),
+    ("plateau", [f"step: {n} loss: 0.6931 accuracy:0.{66 + n % 5}" for n in range(20)]),
+    ("plateau", [f"Epoch: [2/9] [{n:4d}/  40] time: {n}.3, d_loss: 7{n}.2, g_loss: 0.00000000" for n in range(9)]),
+    ("diverged", ["Iteration 0, loss = 11.2", *(f"Iteration {n}00, loss = 87.3365" for n in range(1, 4))]),
+    ("spike", [f"global step {n}: loss = {3e15 if n == 4 else 0.06 + n % 3 / 100} (6.6 sec/step)" for n in range(8)]),
+    (
+        "loss-scale",
+        [f"Gradient overflow. Skipping step, loss scaler 0 reducing loss scale to {2.0**-n}" for n in range(600, 612)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "lines"), SHORT)
+def test_a_few_lines_that_leave_no_doubt(tmp_path: Path, code: str, lines: list[str]) -> None:
+    assert code in alarms(tmp_path, lines)
+
+
+HEALTHY = [
+    # Megatron in NeMo: an evaluation counts itself, with the same word
+    [
+        line
+        for n in range(9, 240, 10)
+        for line in (
+            f"Training epoch 0, iteration {n}/999 | lr: 1e-05 | global_step: {n} | train_loss: {5 - n / 99:.3f}",
+            *(f"Validation: iteration {k}/3" for k in range(1, 4 * (n % 50 == 49))),
+        )
+    ],
+    # a GAN that runs for days
+    [
+        f"Elapsed [{n // 24} days, {n % 24}:0{n % 7}:03.7] batch: {n}00  d_loss: 0.{n % 9 + 50}  g_loss: 0.7{n % 5}"
+        for n in range(40, 140)
+    ],
+    # a bar without its picture; LitGPT's micro-batches of one step
+    [f"Epoch 0:  97% {n}/1702 [13:00<00:24,  2.11it/s, loss=0.158, v_num=0]" for n in range(1651, 1670)],
+    [f"Epoch 1 | iter {n} step 1 | loss train: 3.{700 - n}, val: n/a | iter time: 45.73 ms" for n in range(46, 63)],
+    # DPO begins at log 2, with the warm-up of its rate
+    [f"{{'loss': 0.69{31 - n // 4}, 'learning_rate': {n}e-07, 'epoch': 0.{n:02d}}}" for n in range(1, 12)],
+]
+
+
+@pytest.mark.parametrize("lines", HEALTHY)
+def test_healthy_lines_that_look_like_a_trouble(tmp_path: Path, lines: list[str]) -> None:
+    assert not alarms(tmp_path, lines)
+
+
+def test_the_first_batch_of_an_epoch_is_a_point_and_a_line_without_counters_is_an_evaluation() -> None:
+    swin = [f"Train: [{n}/3][{k}/40]\tlr 0.1\t loss {9 - n}.{k} (8.0)" for n in range(3) for k in range(0, 40, 10)]
+    history = recorded(*swin[:4], " * Acc@1 62.388 Acc@5 74.865 loss 3.5014", *swin[4:])
+    assert [x for x, _ in history.series["loss"].points()] == [float(x) for x in range(0, 120, 10)]
+    assert history.series["val_loss"].points() == [(30.0, 3.5014)]
+
+
+def test_a_restart_within_a_rounded_epoch() -> None:
+    once = [f"{{'loss': 1.{9 - n}, 'learning_rate': 1e-05, 'epoch': {n // 3 / 100}}}" for n in range(9)]
+    start = ["Bus error (core dumped)", "***** Running training *****", "Continuing training from global step 0"]
+    assert len(recorded(*once).series["loss"].points()) == 9
+    assert "restarts" in judged(*once, *(start + once) * 3)
+
+
+def test_what_a_buffer_writes_after_a_kill_is_no_recovery() -> None:
+    killed = ["Steps: 93 | Loss: 24.5", "slurmstepd: error: *** JOB 7518 ON x CANCELLED AT 2022-06-10T17:11:35 ***"]
+    assert judged(*killed, "Steps: 95 | Loss: 24.1")["killed"].severity == "error"
+    assert judged(*killed, *(f"Steps: {n} | Loss: 24.1" for n in range(95, 99)))["killed"].severity == "info"
+
+
+ENDS = [
+    ["Step 5300 | loss: 0.5", "I0509 16:50:01.3 118863 train.py:411] Finished training at step 5350."],
+    ["epoch 9 | loss 0.5", "*** Best metric: 75.874 (epoch 59)"],
+    ["epoch 9 | loss 0.5", "done. best valid loss 57.5923"],
+    ["step 9 loss 0.5", "INFO:tensorflow:Loss for final step: 32.6."],
+    ["Epoch 7/7", "50/50 [====] - 1s 16ms/step - loss: 0.0024 - val_loss: 0.0026"],
+    ["Epoch(train) [9][ 600/600]  eta: 0:00:00  time: 2.4  loss: 0.3", "Saving checkpoint at 9 epochs"],
+]
+
+
+@pytest.mark.parametrize("lines", ENDS)
+def test_ends_by_their_own_words(lines: list[str]) -> None:
+    assert View({"x.log": recorded(*lines)}, 0.0, "x").state == "finished"
+
+
+@pytest.mark.parametrize("line", ["Epoch 6/7", "Finished training epoch 3", "Epoch(train) [8][ 600/600]  eta: 0:10:00"])
+def test_ends_of_a_part(line: str) -> None:
+    assert (
+        View({"x.log": recorded(line, "loss: 0.3 - val_loss: 0.4", "Saving checkpoint")}, 0.0, "x").state == "running"
+    )

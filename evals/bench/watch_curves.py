@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rgt.log.history import Points, Series
+from rgt.log.series import Points, Series
 from rgt.run import curves
 
 LENGTH = 1200

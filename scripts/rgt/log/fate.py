@@ -7,11 +7,12 @@ Example:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _SAVED = re.compile(
     r"\bsav(?:ing|ed)\b.{0,80}?(?:checkpoint|ckpt|\.pth?\b|\.safetensors|model|weights)|checkpoint.{0,60}?\bsaved\b"
-    r"|\bwrote checkpoint|^\W*writing model shards: 100%",
+    r"|\bwrote checkpoint|\bsave (?:checkpoint|model)\b(?! (?:every|interval|step|freq))"
+    r"|^\W*writing model shards: 100%",
     re.I,
 )
 _WORK = r"(?:train(?:ing)?|fit(?:ting)?|finetun(?:e|ing)|pretraining|run|job|experiment|optimi[sz]ation|process \d+)"
@@ -19,7 +20,7 @@ _DONE = r"(?:complete[d]?|finished|done|ended|successful(?:ly)?|exits? successfu
 _ENDED = re.compile(
     rf"\b{_WORK}\W+(?:\w+ ){{0,3}}?{_DONE}\b|\b(?:done|finished|completed?|ended)(?: with)?(?: the)? {_WORK}\b"
     r"|\btotal train(?:ing)? time|\btraining (?:took|time)\b"
-    r"|^\W*(?:final evaluation\b|all done\b|(?:done|finished)\W*$)",
+    r"|^\W*(?:final evaluation\b|(?:all )?done[.!,;:]? *(?:best|final|total|in \d|$)|(?:finished|exiting|bye)\W*$)",
     re.I,
 )
 _NOT_ENDED = re.compile(
@@ -30,14 +31,20 @@ _SURELY_ENDED = re.compile(
     r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\bexit(?:s|ed|ing)? successfully|\d+ epochs completed in"
     r"|\bearly[ _-]?stopp|signaling trainer to stop|训练(?:完成|结束|完毕)|(?:学習|訓練).{0,4}(?:完了|終了)"
     r"|(?:학습|훈련).{0,3}(?:완료|종료)"
+    # "Finished training at step 5350", timm, TF's Estimator
+    rf"|\b(?:{_DONE} training|training (?:was )?{_DONE}) (?:at|after|in) (?:step|epoch|iter\w*|update)"
+    r"|\*\*\* best metric: "
+    r"|^\S*loss for final step: |\b(?:stopping|stopped|finish(?:ed|ing)) early\b|\bat the end of training\b"
+    r"|[\"']?(?:event|status|state)[\"']?[:=] ?[\"'](?:train(?:ing)?_(?:end|done|complete)|completed|finished)\b"
     r"|\b(?:обучение|тренировка) (?:завершен|окончен)|\btraining (?:beendet|abgeschlossen)"
     r"|entra[iî]nement (?:est )?termin|entrenamiento (?:completa|finaliza|termina)|treinamento (?:conclu|finaliza)"
     r"|reached max\w*[ _-](?:steps|epochs|iter\w*)"
     r"|max(?:imum)?\W+(?:number of )?(?:steps|epochs|iterations?|updates?)(?: \d+)? reached|^\W*end of training\b"
-    r"|^\W*finished\b(?! (?:epoch|step|iter|load|read|prepar|download|evaluat|valid|sav|build|compil))"
+    r"|^\W*finished\b(?! (?:train\w* )?(?:epoch|step|iter|load|read|prepar|download|evaluat|valid|sav|build|compil))"
     r"|max\w*[ _-](?:steps?|epochs?|iter\w*) reached|"
     r"reach(?:ed|ing) (?:the )?(?:max\w*|last|final)[ _](?:steps?|epochs?|iter\w*)"
-    r"|\ball (?:\d+ )?(?:epochs|steps|iterations) (?:are )?(?:finished|done|completed)"
+    r"|\ball (?:\d+ )?(?:epochs|steps|iterations) (?:are )?(?:finished|done|completed?|processed)"
+    r"|\bsaving (?:the )?final (?:model|epoch|checkpoint|weights)|overall training speed: |optimizer stripped from"
     r"|^\W*(?:early stopping, )?best iteration is"
     r"|\bexit(?:ed|ing)?(?: with)?(?: code| status)?[ :=]+0\b|\bsaved (?:the )?final (?:model|checkpoint|weights)",
     re.I,
@@ -68,7 +75,8 @@ _NOTICE = r"\bspot (?:instance )?(?:interruption|reclaim)|\bpreemption notice|\b
 _DEATHS = {
     "nan": r"(?:loss|gradients?|grads?|logits|params?|weights) (?:is|are|was|became|went) (?:nan|inf\b|non-?finite)"
     r"|(?:nan|non-?finite|infinite) (?:loss|gradients?|values?)\b.{0,40}(?:detected|encountered|found|stop|abort)"
-    r"|minimum loss scale reached",
+    r"|minimum loss scale reached|\b(?:loss\w*|tensor) (?:is|had|has|contains) (?:inf or )?nan\b|\breturned nan values"
+    r"|\bdiverged with loss",
     # said of whatever it is: a run that goes on after it was not meant
     "killed": r"(?<![\w-])(?:kill(?:ed|ing)(?! (?!by|after|due|because|at|with|on|in|(?:sub)?process|job|task)[a-z\d])"
     r"|cancel(?:l?ed|l?ing)|terminat(?:ed|ing)|preempt(?:ed|ing|ion)|evict(?:ed|ing|ion)|reclaim(?:ed|ing)"
@@ -80,7 +88,7 @@ _DEATHS = {
     "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
     r"|^fatal\b"
     r"|\(core dumped\)|\bpanicked at\b|\bcheck failed: |check failure stack trace|^make: \*\*\*|terminate called"
-    r"|\buncaught exception|异常(?:终止|退出)|\[ ?stack-?trace\b|\bjob failed\b",
+    r"|\buncaught exception|\berror reported to coordinator: |异常(?:终止|退出)|\[ ?stack-?trace\b|\bjob failed\b",
 }
 _DEATH = {code: re.compile(pattern, re.I) for code, pattern in _DEATHS.items()}
 _EXIT = re.compile(
@@ -92,6 +100,32 @@ _CALM = re.compile(
     r"|(?<![\w-])(?:no|not|never|0(?!\.)|if|unless|when|would|could|may|might|can|to|early)\b.{0,40}(?:kill|cancel|terminat|preempt|evict)"
     r"|(?:kill|cancel|terminat|preempt|evict).{0,40}\b(?:if|when|unless)\b"
     r"|\b(?:time|walltime)[ _-]?limit\W{0,3}(?:is|of|set|left|remaining|=|:|\d)",
+    re.I,
+)
+
+# lines that tell of a wait, a start, skipped steps and the next part of a job
+WAITS = re.compile(
+    r"\bwaiting\b|\bretry(?:ing)?\b|\bno (?:new )?step\b|not advancing|queue (?:is )?empty|"
+    r"\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
+    r"|possible (?:hang|deadlock)|blocked for more than|process(?:es)? (?:is |are )?(?:still )?alive"
+    r"|may be (?:hung|stuck)|not (?:completed|finished|advanced|moved) (?:in|for) \d"
+    r"|without (?:making )?progress|last progress|\bstall(?:ed|_inspector)?\b|missing ranks|heartbeat|not responding"
+    r"|等待|没有新|没有进展|卡住|心跳",
+    re.I,
+)
+RESUMES = re.compile(
+    r"\bresum|\brestart|\bcontinu(?:e|ing) (?:the )?train"
+    r"|\bstart(?:ing|ed)? (?:the )?train|\brestor|\brequeu|from (?:the )?checkpoint"
+    r"|\bload(?:ed|ing) (?:the )?checkpoint|恢复|断点|再開",
+    re.I,
+)
+OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
+SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
+# the next of several trainings in one log, which counts from its own beginning; `seed: 3` is a setting, and no heading
+CHAPTER = re.compile(
+    r"^\W*(?:\w+\W+){0,4}?((?:(?:fold|stage|phase|trial|task|split|member|model|run|subject|part|round|experiment|config)"
+    r"s?\W{0,3}|seed[ _#-]{0,2})\d{1,4})\b(?!.*(?:loss|\w=\S+ +\w+=|resum|start(?:ed)? again|restart|attempt|retr))"
+    r"|第\s*\d+\s*折",
     re.I,
 )
 
@@ -130,3 +164,4 @@ class Problem:
     code: str
     line: str
     recovered: bool = False
+    moves: int = field(default=0, compare=False)  # steps since

@@ -15,38 +15,22 @@ from itertools import pairwise
 from typing import Any
 
 from rgt.files import json_number
-from rgt.log.fate import Problem, problem_in, says_ended, says_saved
-from rgt.log.languages import FOREIGN_WORDS
-from rgt.log.line import Point, parse_line, parse_row, plain
+from rgt.log.fate import CHAPTER, OVERFLOW, RESUMES, SCALED, WAITS, Problem, problem_in, says_ended, says_saved
+from rgt.log.line import WORTH, Point, parse_line, parse_row, plain
 from rgt.log.printed import bare_line, clock
 from rgt.log.printed_table import Table
-from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation, role
+from rgt.log.series import Series
+from rgt.metrics.table import is_curve, is_evaluation, known, role
 
-RECENT = 512  # points of a curve that are kept as they are
-OLD = 512  # and before them, ever more thinly
-Points = list[tuple[float, float]]
 SERIES = 48  # curves of one log
 _PAUSES = 256
 _YEAR = 366 * 86400.0
 _KEPT = 32  # checkpoints, restarts and errors that are remembered
 _LINE = 200  # characters of a line that are remembered
-# lines without any of these can give no point: parsing one costs ten times as much as this look
-_WORDS = CURVE_WORDS | {"norm", "learning"}
-_WORTH = re.compile(
-    r"\b[sf]ps\b|\d rate\b|elbo|objective|"
-    rf"{FOREIGN_WORDS}|step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[^\x00-\x7f]|"
-    + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
-    re.I,
-)
 _CLOCK_WITHIN = 80  # characters from the left, but for a JSON object
 _COARSE = 10.0  # seconds
 _CLOCKS = ("", "told", "day", "date")  # none, seconds since the start or since 1970, the time of day, the best last
 _TIME_OF_DAY = re.compile(r"[^\w%]{0,3}(?:[A-Z]+:? +)?(\d\d):(\d\d):(\d\d)\b(?!:)")
-_RESUMES = re.compile(
-    r"\bresum|\brestart|\bstart(?:ing|ed)? (?:the )?train|\brestor|\brequeu|from (?:the )?checkpoint"
-    r"|\bload(?:ed|ing) (?:the )?checkpoint|恢复|断点|再開",
-    re.I,
-)
 _RATES = ("it_per_s", "tokens_per_s")
 _BRIEF = "step total epoch epochs batch batches it_per_s tokens_per_s eta epoch_eta epoch_time metrics problems".split()
 _BRIEF.append("last_line")
@@ -54,68 +38,15 @@ _TRACEBACK = "Traceback (most recent call last)"
 _BAR_BEFORE = re.compile(r".{0,200}?\d%\|[^\]]{1,400}\]")
 _RAISED = re.compile(r"(?:\[?rank\d+\]?: ?)?[A-Za-z_][\w.]*\b")  # the first line after it that is not indented
 _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
-_WAITS = re.compile(
-    r"\bwaiting\b|\bretry(?:ing)?\b|\bno (?:new )?step\b|not advancing|queue (?:is )?empty|"
-    r"\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
-    r"|possible (?:hang|deadlock)|blocked for more than|process(?:es)? (?:is |are )?(?:still )?alive"
-    r"|may be (?:hung|stuck)|not (?:completed|finished|advanced|moved) (?:in|for) \d"
-    r"|without (?:making )?progress|last progress|\bstall(?:ed|_inspector)?\b|missing ranks|heartbeat|not responding"
-    r"|等待|没有新|没有进展|卡住|心跳",
-    re.I,
-)
+_DIGITS = 0.01  # of an epoch that is printed as a fraction
+_RECOVERED = 3  # steps after a kill that are more than a buffer that was written out late
 _COUNTERS = {"step", "batch", "epoch"}
 _KINDS, _KIND = 64, 60  # kinds of lines that are remembered, and characters of each
 _NUMBER = re.compile(r"\d+")
 _NOT_ZERO = re.compile(r"[1-9]\d*|\d{2,}")
 _A_VALUE = re.compile(r" *[-+]?\b(?:\d[\d.,:/]*(?:e[-+]?\d+)?|nan|inf)", re.I)
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
-_SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
-# the next of several trainings in one log, which counts from its own beginning; `seed: 3` is a setting, and no heading
-_CHAPTER = re.compile(
-    r"^\W*(?:\w+\W+){0,4}?((?:(?:fold|stage|phase|trial|task|split|member|model|run|subject|part|round|experiment|config)"
-    r"s?\W{0,3}|seed[ _#-]{0,2})\d{1,4})\b(?!.*(?:loss|\w=\S+ +\w+=|resum|start(?:ed)? again|restart|attempt|retr))"
-    r"|第\s*\d+\s*折",
-    re.I,
-)
 SCALE_TOLD = "loss_scale_told"  # by messages about overflows, one point each
-
-
-@dataclass
-class Series:
-    recent: Points = field(default_factory=list)
-    old: Points = field(default_factory=list)
-    stride: int = 1  # one of so many points that leave `recent` is kept
-    passed: int = 0
-    count: int = 0
-
-    def add(self, x: float, value: float) -> None:
-        if not (math.isfinite(value) and math.isfinite(x)):
-            return
-        if self.recent and x < self.recent[-1][0]:  # a resumed run computes steps again: the later value counts
-            self.recent = [point for point in self.recent if point[0] < x]
-            self.old = [point for point in self.old if point[0] < x]
-        if self.recent and self.recent[-1][0] == x:  # a bar shows a step first with the old value, then with the new
-            self.recent[-1] = (x, value)
-            return
-        self.recent.append((x, value))
-        self.count += 1
-        if len(self.recent) > RECENT:
-            oldest = self.recent.pop(0)
-            self.passed += 1
-            if self.passed % self.stride == 0:
-                self.old.append(oldest)
-            if len(self.old) > OLD:
-                self.old, self.stride = self.old[::2], 2 * self.stride
-
-    def points(self) -> Points:
-        return self.old + self.recent
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Series:
-        """Of what dataclasses.asdict gave; JSON has made lists of the points."""
-        recent, old = ([(float(x), float(value)) for x, value in row[name]] for name in ("recent", "old"))
-        return cls(recent, old, int(row["stride"]), int(row["passed"]), int(row["count"]))
 
 
 @dataclass
@@ -135,6 +66,7 @@ class History:
     epoch_time: float | None = None
     clocked: list[float] | None = None  # time and step of the newest row that has both
     interrupted: bool = False  # an evaluation or a save since then
+    closed: bool = False  # an evaluation or a save is the newest of all
     clean: int = 0  # intervals without one
     lap: list[float] | None = None  # place and seconds of the first step time, the newest one's seconds, ups, downs
     clock: float | None = None  # of the newest line that has one: seconds in a year of its own
@@ -149,10 +81,12 @@ class History:
     stepless: int = 0  # points in a row that count epochs and no steps
     laps: int = 0  # points of this epoch, where nothing finer is counted
     usual_laps: int = 1  # most of them
+    finer: bool = False  # its epochs have fractions
     stride: int = 0  # steps between the newest two
     pairs: bool = False  # of epoch and batch, where others count the batches of all
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     first_epoch: float = 0
+    own: list[str] = field(default_factory=list)  # metrics of the training, on lines that count
     lines: int = 0
     again: bool = False  # lines like the newest one have been there before
     furthest: int = 0
@@ -195,13 +129,13 @@ class History:
         # what lines of this kind say is the same for other numbers, but not for a 0; a trainer prints few kinds
         kind = _NOT_ZERO.sub("#", line)
         self.muted = kind in self.mute and not self.problems
-        waits = not self.muted and bool(_WAITS.search(line))
+        waits = not self.muted and bool(WAITS.search(line))
         if waits:
             self.waits, self.waiting_line = self.waits + 1, _short(line)
         if not self.muted and self._take_problem(raw, line):
             return
         if says_saved(line):
-            self.interrupted = True
+            self.interrupted = self.closed = True
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
         ended = not self.muted and says_ended(line)
         self.ended = ended or self.ended
@@ -226,21 +160,21 @@ class History:
             for row in rows:
                 self.take_point({**parse_row(row), **{name: bar[name] for name in bar if name != "metrics"}}, line)
         # wandb's summary comes after the end, of whatever kind
-        elif (record or _WORTH.search(line)) and "wandb:" not in line and (point := self._point(raw, record)):
+        elif (record or WORTH.search(line)) and "wandb:" not in line and (point := self._point(raw, record)):
             self.take_point({"time": when, **point} if when else point, line)
         else:
             self._see_kind(raw)
 
     def _take_overflow(self, line: str) -> bool:
-        if not _OVERFLOW.search(line):
+        if not OVERFLOW.search(line):
             return False
         self.counts["overflows"] = self.counts.get("overflows", 0) + 1
-        if told := _SCALED.search(line):
+        if told := SCALED.search(line):
             self.put(SCALE_TOLD, float(self.lines), float(told[1]))
         return True
 
     def _see_chapter(self, line: str) -> None:
-        if (chapter := _CHAPTER.search(line)) and (scope := (chapter[1] or chapter[0]).lower()) not in self.chapters:
+        if (chapter := CHAPTER.search(line)) and (scope := (chapter[1] or chapter[0]).lower()) not in self.chapters:
             self.chapter, self.chapters = True, [*self.chapters, scope][-_KINDS:]
 
     def _is_record(self, text: str) -> bool:
@@ -256,7 +190,7 @@ class History:
     def _point(self, text: str, record: bool) -> Point:
         """Where a run resumes is no progress: it may lie behind what was reached, and the next step tells it."""
         point = parse_line(text, record)
-        return point if point.get("metrics") or not _RESUMES.search(text) else {}
+        return point if point.get("metrics") or not RESUMES.search(text) else {}
 
     def _take_problem(self, raw: str, line: str) -> bool:
         last, code = self.problems[-1] if self.problems else None, problem_in(line)
@@ -273,7 +207,7 @@ class History:
 
     def _see_kind(self, text: str) -> None:
         """Of a line that tells no number of the training."""
-        self.resumed = self.resumed or bool(_RESUMES.search(text))
+        self.resumed = self.resumed or bool(RESUMES.search(text))
         if len(self.news) < _KINDS and "%|" not in text and len(_WORD.findall(text)) >= 3:
             kind = _NUMBER.sub("#", text.strip())[:_KIND]
             self.news[kind] = self.news.get(kind, 0) + 1
@@ -345,26 +279,26 @@ class History:
 
     def take_point(self, point: Point, text: str) -> None:
         self._guess_counter(point)
-        if point.get("batch") == 0 and not self._is_epoch_0(point):
-            self.repeats += 1
-            # a bar that was reset, with the numbers of the epoch before
-            point = {name: value for name, value in point.items() if name == "epochs"}
         metrics: dict[str, float] = point.get("metrics", {})
+        if point.get("batch") == 0 and not self._is_epoch_0(point) and self._is_reset_bar(point):
+            self.repeats += 1
+            point, metrics = {name: value for name, value in point.items() if name == "epochs"}, {}
         counted = "step" in point or "batch" in point or "epoch" in point
         if metrics and not counted and not (self.found or self.again or any("loss" in name for name in metrics)):
             metrics = {}  # a configuration that is printed has many numbers, and none of them is a curve
         elif not counted:
-            metrics = {
-                name: value
-                for name, value in metrics.items()
-                if is_curve(name) or role(name) or name == "samples_per_s"
-            }
+            metrics = self._uncounted(metrics)
         before = self.step, self.batch, self.epoch
         only_eval = bool(metrics) and all(map(is_evaluation, metrics))
+        if counted and not only_eval:
+            self.own = [*self.own, *(name for name in metrics if name not in self.own)][:SERIES]
+        new = any(self.metrics.get(name) != value for name, value in metrics.items())
         self.interrupted = self.interrupted or only_eval
+        self.closed = any(map(is_evaluation, metrics)) or (self.closed and (only_eval or not (counted and metrics)))
         if not only_eval or self.step is None:  # LitGPT's validation counts micro-batches
             self._count(point)
         if "epoch" in point and not only_eval:
+            self.finer = self.finer or point["epoch"] % 1 > 0
             self.usual_laps = max(self.usual_laps, self.laps + 1)
             self.laps = self.laps + 1 if self.epoch == before[2] else 0
         self.stepless = 0 if "step" in point or "batch" in point else self.stepless + ("epoch" in point)
@@ -378,10 +312,28 @@ class History:
             self.metrics[name] = value
         self._take_rates(point, place)
         if not only_eval and (counted or (metrics and before == (None, None, None))):  # uncounted: a value is progress
-            self._see_progress(counted and (self.step, self.batch, self.epoch) == before)
+            same = counted and (self.step, self.batch, self.epoch) == before
+            if not (same and new and before[:2] != (None, None)):
+                self._see_progress(same and not new)
             # a bar is drawn once more after the end
             if self.step != before[0] and not (self.total and self.step and self.step >= self.total):
                 self.ended = not self.muted and says_ended(text)
+
+    def _is_reset_bar(self, point: Point) -> bool:
+        """With the numbers of the epoch before; or a batch that is counted modulo all, at the end of its epoch."""
+        for name in _RATES:  # the first step of an epoch waits for its data
+            point.pop(name, None)
+        same = bool(self.batch) and point.get("epoch", self.epoch) == self.epoch and not self._told_of_a_start
+        return same or all(self.metrics.get(name) == value for name, value in point.get("metrics", {}).items())
+
+    def _uncounted(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Of a line without a counter. Where others count what it tells, it sums an evaluation up, or an epoch."""
+        if not any(name in self.own for name in metrics):
+            return {n: v for n, v in metrics.items() if is_curve(n) or role(n) or n == "samples_per_s"}
+        new = [metric for name in metrics if name not in self.own and (metric := known(name))]
+        if any(metric.direction == "up" for metric in new):  # Swin: "* Acc@1 62.4 Acc@5 74.9 loss 3.50"
+            return {n if is_evaluation(n) else f"val_{n}": v for n, v in metrics.items() if known(n)}
+        return {n: v for n, v in metrics.items() if is_curve(n) and (n not in self.own or not math.isfinite(v))}
 
     def _see_progress(self, again: bool) -> None:
         """`again`: the same counters are shown once more."""
@@ -396,9 +348,11 @@ class History:
         self.banner = self.banner if self.moves > 1 else [*self.news]
         if self.silence and not self.resumed:
             self.pauses = [*self.pauses, self.silence][-_PAUSES:]
+        for problem in self.problems:
+            problem.moves += 1
+            enough = _RECOVERED if problem.code == "killed" and not self.resumed else 1
+            problem.recovered = problem.recovered or problem.moves >= enough
         self.moved, self.news, self.resumed = self.clock, {}, False
-        for problem in self.problems:  # a bar is drawn once more after a crash
-            problem.recovered = True
 
     @property
     def _told_of_a_start(self) -> bool:
@@ -422,12 +376,14 @@ class History:
         epoch, last = point.get("epoch"), self.epoch
         if epoch is not None and last is not None and self._earlier_epoch(point, epoch, last):
             whole = not self.batches or (self.batch or 0) >= _WRAPPED * self.batches
-            self._restart(whole and last >= (self.epochs or math.inf) - 1)
+            self._restart(whole and last >= (self.epochs or math.inf) - (1 if last % 1 == 0 else 0.05))
             self.step = self.batch = None
             self.base = round(self._steps_of_epoch * max(0.0, epoch - self.first_epoch)) if self.went_back else 0
         elif "batch" in point and epoch == last and self.batch and 0 <= point["batch"] < 0.9 * self.batch:
             # in one epoch: an evaluation's bar names none
             self._restart(self.batch >= _WRAPPED * (self.batches or math.inf))
+        elif epoch is not None and epoch != last and self.batch:
+            self.batch = 0
         self.first_epoch = epoch if last is None and epoch is not None else self.first_epoch
         for name in ("epochs", "epoch", "batches", "batch", "eta", "epoch_eta", "epoch_time", *_RATES):
             if name in point:
@@ -477,7 +433,9 @@ class History:
 
     def _earlier_epoch(self, point: Point, epoch: float, last: float) -> bool:
         """And not a late line of the epoch before, or of a slower rank."""
-        if epoch >= last - 0.5 or epoch <= 1 or last - epoch >= 2 or self._told_of_a_start:
+        if self._told_of_a_start:
+            return epoch < last
+        if epoch >= last - 0.5 or epoch <= 1 or last - epoch >= 2:
             return epoch < last - 0.5
         per, here = self.batches or self.total or self._steps_of_epoch, point.get("batch", point.get("step"))
         was = (self.batch if "batch" in point else self.step) or 0
@@ -506,9 +464,12 @@ class History:
             return float(self.base + point["step"])
         if "batch" in point and self.batches:
             return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + float(point["batch"])
+        if here is None and self.batches and self.batch is not None:
+            return max(0.0, self.epoch or 0.0) * self.batches + self.batch
         # a bar counts finer than 0.01 epochs; a step that is told no more counts nothing
         if "epoch" in point and (here is None or (self.total is None and self.stepless > 2)):
-            return float(point["epoch"]) + self.laps / max(self.usual_laps, self.laps + 1)
+            one = _DIGITS if self.finer or not point["epoch"] else 1.0  # HF prints several lines for epoch 0.01
+            return float(point["epoch"]) + one * self.laps / max(self.usual_laps, self.laps + 1)
         return float(self.lines) if here is None else here
 
     def put(self, name: str, place: float, value: float, text: str = "") -> None:
@@ -574,6 +535,19 @@ class History:
     @property
     def found(self) -> bool:
         return self.step is not None or self.epoch is not None or bool(self.metrics)
+
+    @property
+    def concluded(self) -> bool:
+        """Its last step is done, and the evaluation or the save behind it."""
+        if not self.closed:
+            return False
+        left = self.batches - (self.batch or 0) if self.batches else 0
+        if self.eta is not None and self.batches:  # paddle prints no number of epochs, and not each of its batches
+            return self.eta <= 1.2 * left / (self.it_per_s or math.inf) if left else not self.eta
+        from_0 = self.first_epoch == 0 and bool(self.batches)
+        last = bool(self.epochs) and (self.epoch or 0) >= (self.epochs or 0) - from_0
+        parts = None in (self.step, self.total) or bool(self.base or self.epochs or self.epoch is not None)
+        return (last and left <= 0.1 * (self.batches or 0)) or (not parts and self.furthest >= (self.total or 0))
 
     def fill(self, point: Point) -> None:
         """Take what is not known yet, from another source."""

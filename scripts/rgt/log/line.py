@@ -21,8 +21,9 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import RgtError
-from rgt.log.languages import in_english
-from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS, known, role, split_and_rest
+from rgt.log import words
+from rgt.log.languages import FOREIGN_WORDS, in_english
+from rgt.metrics.table import CURVE_WORDS, LOG_WORDS, SPLIT_WORDS, known, role, split_and_rest
 
 LONGEST = 2000  # characters of a line that are looked at; the rest is somebody's tensor
 _LONGEST_JSON = 100_000  # of one that is a JSON object
@@ -45,6 +46,7 @@ _WRAPPED = re.compile(rf"\b(?:(?:np|jnp|numpy|torch)\.\w+|array|Array|tensor)\((
 _IN_TUPLE = re.compile(r"(?<=\w'), (?=[-+\d]|nan|inf)")  # ('loss', 0.5)
 _DASHED = re.compile(r"(?<=[a-z])-(?=(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?:[\s,;|]|$))", re.I)  # epoch-3 - loss-0.5
 _MINUTES = re.compile(r"\b(?:(\d+)h ?)?(\d+)m ?(\d+(?:\.\d+)?)s\b")
+_DAYS = re.compile(r"\b(\d+) ?d(?:ays?)?,? (\d\d?)(?=:\d\d:\d\d)")  # "2 days, 1:27:03" is 49:27:03
 _UNIX = re.compile(r"^\W?(1[5-9]\d{8}(?:\.\d+)?)\b")  # seconds since 1970 before anything else
 _A_WORD = re.compile(r"[^\W\d_]{2,}")
 _A_NUMBER = re.compile(_NUMBER)
@@ -63,7 +65,7 @@ _SPLIT = re.compile(r"""["'](?:split|phase|mode)["']\s*:\s*["'](\w+)["']""")
 _OF_VAL = "evaluation evaluating validating validate sanity predicting cv heldout held-out holdout vl vld".split()
 _LABELS = {**SPLIT_WORDS, **dict.fromkeys([*_OF_VAL, "saving dict"], "val")}
 _LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?!\.?[\w/-])", re.I)
-_BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[([\d:]*)<((?:\d+ days?, )?[\d:?]+)")
+_BAR = re.compile(r"(\d{1,3})%(?:\|[^|]*\|)?\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[([\d:]*)<([\d:?]+)")
 # [12/100], a rich or Keras bar, and "epoch 001:  100 / 1000"; what is behind `[3]` or `Train: 3` counts its batches
 _COUNT = re.compile(
     r"(?:\b(?:train|epoch)\w*(?:\(\w+\))?:?\s*\[?(\d+)(?:/\d+)?\]?:?\s*)?"
@@ -99,11 +101,12 @@ _SECONDS_PER = re.compile(r"(?<![\w.-])([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteratio
 _RATE_NAME = re.compile(r"(?:.*[ /_])?([a-z]+?)s?(?:/|_per_| per )s(?:ec|econd)?(?:[/_ ].*)?")
 _ETA = re.compile(
     r"\b(?:eta|remaining(?: time)?|time (?:left|remaining))\b[\s:=]*"
-    r"((?:\d+ days?, )?\d+(?::\d\d)+|(?:\d+(?:\.\d+)?\s?[dhms]\s?)+)",
+    r"(\d+(?::\d\d)+|(?:\d+(?:\.\d+)?\s?[dhms]\s?)+)",
     re.I,
 )
 _ELAPSED = re.compile(
-    r"\b(?:elapsed|wall(?:[ _-]?(?:time|clock))?|runtime)\b[\s:=]*(\d+(?::\d\d){1,2})\b|\d \[(\d+(?::\d\d){2})\]", re.I
+    r"\b(?:elapsed|wall(?:[ _-]?(?:time|clock))?|runtime)\b[\s:=\[]*(\d+(?::\d\d){1,2})\b|\d \[(\d+(?::\d\d){2})\]",
+    re.I,
 )
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 _SIGNS = re.compile(r"^\W+")
@@ -118,78 +121,10 @@ _NESTED = "\x1b[A"  # tqdm moves up again after an inner bar
 _PAST = re.compile(r"\b(?:best|lowest|highest)\b.*(?:\b(?:at|from|in)\b|\() ?(?:epoch|step|iter)", re.I)
 _RAISED = re.compile(r"(?:^|[\s\"])[\w.]*(?:Error|Exception): ")  # "shapes of step 300 do not fit" is no progress
 
-_STEPS = set(
-    """global_step step iter iteration it iter_num batch_idx _step num_updates update num_update updates_done
-    total_timesteps     timesteps timestep env_steps
-    micro_step train_step completed_step training_step global_steps current_step
-    episode current_iter current_steps trainer_global_step optimizer_step up_ #""".split()  # up_: Marian's "Up. 500"
-)
-_SURE_STEPS = {"step", "global_step", "num_updates", "trainer_global_step", "total_timesteps"}
-_COUNTERS = {"step", "total", "epoch", "epochs", "batch", "batches"}
-_EPOCHS = {"epoch", "ep", "ep_", "e", "current_epoch"}
-_PLURALS = {"steps", "iters", "iterations", "updates"}  # a counter only when nothing stands before them
-_TOTAL = set(
-    """max_steps max_iters max_iterations max_train_steps num_steps num_training_steps total_steps total_iters
-    total_optimization_steps train_iters train_steps max_update total_num_update""".split()
-)
-_TOTAL_EPOCHS = set(
-    "epochs max_epochs max_epoch num_epochs num_train_epochs n_epochs total_epochs train_epochs".split()
-)
-_TIMES = set(
-    """time dt seconds sec batch_cost time_ms t time_elapsed elapsed elapsed_time total_time _runtime walltime
-    wall_time wall_clock wall total duration last_time step_avg took secs""".split()
-)
-# step_time, seconds_per_iteration, time_this_iter_s: all words of these, and time_step is a counter
-_TIME_WORDS = set("time seconds sec secs ms duration took elapsed timing".split())
-_STEP_WORDS = set("step iter iteration it batch update".split())
-_OF_ONE = {"per", "this", "last", "each"}
-_TIMED_WORDS = {*_TIME_WORDS, *_STEP_WORDS, *_OF_ONE, *"epoch train avg average mean s in for".split()}
-_SECONDS_IN_NAME = re.compile(r"(?<=time|psed)_(?:s|secs?|seconds)$")
-_SINCE_START = set("time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock".split())
-_CLOCKS = {"time", "timestamp", "_timestamp", "wall_time"}
-_QUALIFIERS = {
-    *SPLIT_WORDS,
-    *"best avg mean running total grad gradient learning lm max num global optimization iter step elapsed per".split(),
-    *"time loss skipped nan param params seconds sec ms".split(),
-}
-_PLAYERS = set("d g gen disc critic generator discriminator actor policy value q td kl recon box cls obj".split())
-_AFTER = {"value", "is", "was", "now", "of", "mean", "avg", "average", "this"}  # "lm loss value: 2.3"
-# "Gradient Accumulation steps = 4" and "number of skipped iterations: 10" count something else
-_SPOILERS = set(
-    """accumulation warmup per save saving eval evaluation logging log decay of micro every inner max
-    best start end profile offset""".split()
-)
-_NOT_METRICS = set(
-    """v_num rank local_rank world_size cuda gpu pid port seed line node version eta train time speed data_time
-    instances     size images gpu_mem class speed device""".split()
-)
-_VAL = {"valid": "val", "validation": "val", "cv": "val"}
-# what else a trainer calls them; in a document these words mean other things
-_SAME = {
-    **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo", "l", "j"), "loss"),
-    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate", "learn_rate", "lrate", "l_r_"), "lr"),
-    **dict.fromkeys(("ret", "rew", "ep_ret"), "reward"),
-    "top1": "acc",
-    "η": "lr",
-    "bcer": "cer",
-    "bwer": "wer",  # Tesseract
-    **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn", "grad_global", "grad_l2"), "grad_norm"),
-    "losses": "loss",
-}
-_SHORT_SPLITS = {
-    **dict.fromkeys(("t", "tr", "trn", "trn_set", "training"), "train"),
-    **dict.fromkeys(("v", "va", "vl", "vld", "ho", "held_out", "holdout"), "val"),
-    **dict.fromkeys(("ts", "tst"), "test"),
-    **SPLIT_WORDS,
-}
-_SHORT_NAMES = {**dict.fromkeys(("l", "obj", "cost", "energy"), "loss"), "err": "error", "top1": "acc"}
-_SHORT_NAMES |= {name: name for name in "loss nll ce mse mae acc ppl f1 auc".split()}
-_TWO = [f"(?:{'|'.join(sorted(words, key=len, reverse=True))})" for words in (_SHORT_SPLITS, _SHORT_NAMES)]
+_TWO = [f"(?:{'|'.join(sorted(words, key=len, reverse=True))})" for words in (words.SHORT_SPLITS, words.SHORT_NAMES)]
 _SHORT = re.compile(rf"({_TWO[0]})_?({_TWO[1]})|({_TWO[1]})_?({_TWO[0]})")  # trl, vl, v_acc, l_dev
-_LETTERS = {"ep": "epoch", "e": "epoch", "it": "iter", "s": "step", "b": "batch"}
 _LETTER_COUNT = re.compile(r"(?<![\w.])(ep|e|it|s|b)[-_#.]?(?=\d+(?:/\d+)?(?:[\s|:,;)\]]|$))", re.I)  # E012, b0050
 _FIRST = re.compile(r"\W{0,8}?(\d{1,9})(?:\s*/\s*(\d{1,9}))?(?!\w|[.:/-]\d)")  # <300>, @300, 300/900
-_NO_NAMES = set("to from than by in at is of and for after with took about".split())
 _RETURN = re.compile(r"^((?:(?!\bP\b).)*?(?<![\w.]))R(?=[ =:]+[-+]?\d)")  # and no recall, beside a P
 _OF = re.compile(r"(?<=\d) of (?=\d)")
 _OF_A_SET = re.compile(r"\b(train|valid|eval|test)(?:ing)?(?:_\d+)?'s ")  # LightGBM: "valid_1's auc: 0.9"
@@ -197,6 +132,15 @@ _ABSOLUTE = re.compile(r"(?:\|{1,2}|[‖∥])(?:g|d[fwlx]|grad|∇\w*)(?:\|{1,2}
 # Kaldi's log-probability, the higher the better: "objective function for 'output' for minibatches 0-99 is -3.9 over"
 _KALDI = re.compile(r"objective function for '?output-?([\w-]*)'?.{0,40} is (-[\d.]+) over")
 _VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{1,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
+
+# lines without any of these can give no point: parsing one costs ten times as much as this look
+_WORDS = CURVE_WORDS | {"norm", "learning"}
+WORTH = re.compile(
+    r"\b[sf]ps\b|\d rate\b|elbo|objective|"
+    rf"{FOREIGN_WORDS}|step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[^\x00-\x7f]|"
+    + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
+    re.I,
+)
 
 
 def json_object(text: str) -> dict[str, Any] | None:
@@ -250,17 +194,18 @@ def _dict(text: str, quoted: list[tuple[str, str]], record: bool) -> Point:
     labels = _LABEL.findall(before)  # fairseq: "| valid | {...}"
     numbers = [(name, _float(number)) for name, number in quoted]
     point = _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
-    if not _COUNTERS.isdisjoint(point):
+    if not words.COUNTERS.isdisjoint(point):
         return point
     if record and (first := _FIRST.match(before)):
         point["counters"] = {"": [int(first[1]), int(first[2] or 0)]}
     found = _prose(before, False) if any(map(str.isdigit, before)) else {}
-    return {name: value for name, value in found.items() if name in _COUNTERS} | point
+    return {name: value for name, value in found.items() if name in words.COUNTERS} | point
 
 
 def _in_usual_words(text: str, record: bool) -> str:
     """With the spellings, languages and orders that differ put into one."""
     text = _UNIX.sub(r"timestamp \1 ", text)
+    text = _DAYS.sub(lambda of: f"{24 * int(of[1]) + int(of[2])}", text) if "d" in text and ":" in text else text
     text = _MINUTES.sub(lambda of: f"{60 * (60 * int(of[1] or 0) + int(of[2])) + float(of[3])}s", text)
     text = _DASHED.sub(" ", text) if text.count("-") >= 3 and len(_DASHED.findall(text)) >= 3 else text
     if "," in text and _WITH_COMMA.search(text) and not re.search(r"\d\.\d", text):
@@ -269,7 +214,7 @@ def _in_usual_words(text: str, record: bool) -> str:
     text = _KALDI.sub(lambda found: f"{found[1] or ''}loss: {-_float(found[2])}", text) if "objective" in text else text
     text = _ABSOLUTE.sub("grad_norm", text) if re.search("[|‖∥]", text) else text
     text = _RETURN.sub(r"\1reward", _OF.sub("/", text)) if record else text
-    text = _LETTER_COUNT.sub(lambda letter: f"{_LETTERS[letter[1].lower()]} ", text)
+    text = _LETTER_COUNT.sub(lambda letter: f"{words.LETTERS[letter[1].lower()]} ", text)
     text = _UP_TO.sub(r"\1 \2 ", _COUNT_FIRST.sub(r" \2 \1 ", text))
     text = in_english(text)
     cells = [cell.strip() for cell in text.split(",")] if text.count(",") >= 2 else []
@@ -320,7 +265,7 @@ def _point_of(numbers: list[tuple[str, float]], split: str) -> Point:
     for name, value in numbers[:_METRICS]:
         _take(point, name, True, value, "", "")
     _resolve_time(point)
-    split = _VAL.get(split, split)
+    split = words.VAL.get(split, split)
     if split not in ("", "train"):
         point["metrics"] = {_with_split(name, split): value for name, value in point["metrics"].items()}
     return _sane(point)
@@ -341,7 +286,7 @@ def _sane(point: Point) -> Point:
 def _prose(text: str, record: bool) -> Point:
     point: Point = {"metrics": {}}
     text = text.replace(" in s=", "=").replace(" in s:", ":")  # NeMo: "train_step_timing in s=0.3"
-    bar = _BAR.search(text) if "%|" in text else None
+    bar = _BAR.search(text) if "%" in text else None
     if bar and (_OTHER_BAR.match(text) or _BYTES.search(text, bar.end())):
         return point
     end, split, only_eval, told = 0, "", False, ""
@@ -366,7 +311,7 @@ def _prose(text: str, record: bool) -> Point:
         if name and not (bar and match.start(1) == bar.start(1)):  # "Steps: 41%|" is no step
             value = _float(match[1]) * _SCALE.get((match[4] or "").upper(), 1.0)
             # beside a whole number stands what is counted
-            tied = record and not match[1].isdigit() and name.count(" ") <= 1 and name.lower() not in _NO_NAMES
+            tied = record and not match[1].isdigit() and name.count(" ") <= 1 and name.lower() not in words.NO_NAMES
             tied = tied or gap.endswith((":", "="))
             before, point["metrics"] = point["metrics"], {}
             _take(point, name, tied, value, match[2] or "", match[3] or (match[4] or "").upper())
@@ -379,7 +324,8 @@ def _prose(text: str, record: bool) -> Point:
     if _PAST.search(text) or _RAISED.search(text):
         return {"metrics": point["metrics"]}
     if only_eval and not any(name in LOG_WORDS for name in point["metrics"]):  # its speed is not the training's
-        counters = ("step", "epoch", "epochs") if not bar else ()
+        # nor is a count of its own: "Validation: iteration 1/3"
+        counters = ("step", "epoch", "epochs") if not bar and (point["metrics"] or "total" not in point) else ()
         return {"metrics": point["metrics"], **{name: point[name] for name in counters if name in point}}
     return point
 
@@ -395,7 +341,7 @@ def _words_before(gap: str, before: str) -> str:
 
 def _of_split(key: str, name: str, before: dict[str, float], split: str, only_eval: bool) -> str:
     """The metric with the split that the line named before it."""
-    if name.lower() in _SHORT_SPLITS:  # "acc train 0.9 val 0.8"
+    if name.lower() in words.SHORT_SPLITS:  # "acc train 0.9 val 0.8"
         of, metric = split_and_rest(next(iter(before), ""))
         return f"{split_and_rest(key)[0]}_{metric}" if of else key
     # "val loss 0.6 acc 0.7": the accuracy is the validation's, too, but never the learning rate
@@ -406,39 +352,39 @@ def _of_split(key: str, name: str, before: dict[str, float], split: str, only_ev
 def _beside(point: Point, name: str, match: re.Match[str], split: str) -> str:
     """The name of a number that may have none: a time, one that may count, or a column of a table without a header."""
     bare = not re.search(r"\w", name)
-    if match[3] not in (None, "%") and (bare or name.split()[-1] in _NO_NAMES):
+    if match[3] not in (None, "%") and (bare or name.split()[-1] in words.NO_NAMES):
         return "time"
     if match[1].isdigit():
         point.setdefault("counters", {}).setdefault(name.lower(), [int(match[1]), int(match[2] or 0)])
     elif bare and not match[3]:
         number = sum("column_" in column for column in point["metrics"]) + 1
-        point["metrics"][_with_split(f"column_{number}", _VAL.get(split, split))] = _float(match[1])
+        point["metrics"][_with_split(f"column_{number}", words.VAL.get(split, split))] = _float(match[1])
     return name
 
 
 def _take(point: Point, name: str, assigned: bool, value: float, total: str, unit: str) -> None:
     """Put one 'name: number' where it belongs; `assigned`: ':' or '=' ties them together."""
     key, before = _key(name)
-    if (of := _SHORT_SPLITS.get(key, "")) and len(key) > 1 and not (value.is_integer() or unit):
+    if (of := words.SHORT_SPLITS.get(key, "")) and len(key) > 1 and not (value.is_integer() or unit):
         key = "test" if of == "test" else f"{of}_loss"
-    key = _SECONDS_IN_NAME.sub("", key) if key.endswith("s") else key.removeprefix("training_")
+    key = words.SECONDS_IN_NAME.sub("", key) if key.endswith("s") else key.removeprefix("training_")
     per = _TIME_NAME.fullmatch(name.lower())  # "ms/batch 12.3" counts no batches
     timed = _ITS if per else _timed(f"{before}_{key}" if before == "epoch" else key)
     if not timed and _take_counter(point, key, before, value, total, unit):
         return
-    if key in _TOTAL or key in _TOTAL_EPOCHS:
+    if key in words.TOTAL or key in words.TOTAL_EPOCHS:
         if 1 <= value < math.inf:  # max_steps = -1 means "not set" to HF
-            point.setdefault("total" if key in _TOTAL else "epochs", int(value))
-    elif key in _CLOCKS and 1e9 < value < math.inf:
+            point.setdefault("total" if key in words.TOTAL else "epochs", int(value))
+    elif key in words.CLOCKS and 1e9 < value < math.inf:
         point.setdefault("time", value)
     elif _take_rate(point, name, key, value):
         return
-    elif timed or (key in _TIMES and before != "remaining" and (unit or key != "total")):
+    elif timed or (key in words.TIMES and before != "remaining" and (unit or key != "total")):
         if 0 < value < math.inf:
             milliseconds = "ms" in (unit, per[1] if per else "") or "(ms)" in name or "ms" in key.split("_")
             seconds = value / 1000 if milliseconds else value
             point.setdefault(timed or "seconds", 1 / seconds if timed == _ITS else seconds)
-            point["since_start"] = key in _SINCE_START
+            point["since_start"] = key in words.SINCE_START
     elif not unit.isupper() and _is_metric(key, name, assigned):  # 2345M is of memory
         if key.endswith("elbo") and (value < 0 or "-elbo" in name.lower()):  # a bound that rises is a loss that falls
             key, value = f"{key.removesuffix('elbo')}loss", abs(value)
@@ -447,11 +393,11 @@ def _take(point: Point, name: str, assigned: bool, value: float, total: str, uni
 
 def _timed(key: str) -> str:
     """What a time of that name is of: one step, one epoch, or nothing that the name tells."""
-    words = set(key.split("_"))
-    of_one = key.rpartition("_")[2] in _TIME_WORDS or bool(words & _OF_ONE)
-    if not (words <= _TIMED_WORDS and of_one and words & {*_TIME_WORDS, "s"}):
+    parts = set(key.split("_"))
+    of_one = key.rpartition("_")[2] in words.TIME_WORDS or bool(parts & words.OF_ONE)
+    if not (parts <= words.TIMED_WORDS and of_one and parts & {*words.TIME_WORDS, "s"}):
         return ""
-    return _ITS if words & _STEP_WORDS else "epoch_time" if "epoch" in words else ""
+    return _ITS if parts & words.STEP_WORDS else "epoch_time" if "epoch" in parts else ""
 
 
 def _take_counter(point: Point, key: str, before: str, value: float, total: str, unit: str) -> bool:
@@ -462,16 +408,16 @@ def _take_counter(point: Point, key: str, before: str, value: float, total: str,
             point.setdefault("batches", int(total))
             return True
         key = "step"  # without an epoch it is a size
-    epochs = key in _EPOCHS or (key.endswith("_epoch") and not _is_loss_like(key))
-    steps = key in _STEPS or key in _PLURALS or (key.endswith("_step") and not _is_loss_like(key))
-    other = (key in _PLURALS and before) or not _SPOILERS.isdisjoint((before, *key.split("_")[:-1]))
+    epochs = key in words.EPOCHS or (key.endswith("_epoch") and not _is_loss_like(key))
+    steps = key in words.STEPS or key in words.PLURALS or (key.endswith("_step") and not _is_loss_like(key))
+    other = (key in words.PLURALS and before) or not words.SPOILERS.isdisjoint((before, *key.split("_")[:-1]))
     # "time for 1 epoch: 294.9 secs", "best of epoch -1"
     if not (epochs or steps) or other or unit.islower() or not 0 <= value < math.inf:
         return epochs or steps
     if epochs:  # it may be a fraction
         point.setdefault("epoch", int(value) if value.is_integer() else value)
     # `step` outranks `iter` on one line: LitGPT's iter counts micro-batches, and so does fairseq's `update`
-    elif value.is_integer() and ("step" not in point or key in _SURE_STEPS):
+    elif value.is_integer() and ("step" not in point or key in words.SURE_STEPS):
         point["step"] = int(value)
     if total:
         point.setdefault("epochs" if epochs else "total", int(total))
@@ -575,36 +521,38 @@ def _key(name: str) -> tuple[str, str]:
     if section in LOG_WORDS and last not in LOG_WORDS and last not in SPLIT_WORDS:  # lr/pg0, loss/box
         return f"{section}_{last}".replace(".", "_").replace("-", "_"), ""
     bare = last if section == "time" else f"{section} {last}".replace("/", " ")
-    words = [word for raw in bare.split() if (word := raw if raw == "#" else _SIGNS.sub("", raw).rstrip(":)+"))]
-    while len(words) > 1 and words[-1] in _AFTER:
-        words.pop()
-    if not words:
+    parts = [word for raw in bare.split() if (word := raw if raw == "#" else _SIGNS.sub("", raw).rstrip(":)+"))]
+    while len(parts) > 1 and parts[-1] in words.AFTER:
+        parts.pop()
+    if not parts:
         return "", ""
-    first, _, last = words[-1].rpartition("_")
+    first, _, last = parts[-1].rpartition("_")
     if last in SPLIT_WORDS and first in LOG_WORDS:  # loss_val
-        words[-1:] = [first, last]
-    key = [words.pop()]
+        parts[-1:] = [first, last]
+    key = [parts.pop()]
     if key == ["val"]:  # LitGPT: "loss train: 2.31, val: 2.40"
-        return "_".join(["val", words[-1] if words and words[-1] in LOG_WORDS else "loss"]), ""
-    if key[0] in SPLIT_WORDS and words and (named := _SAME.get(words[-1], words[-1])) in LOG_WORDS:  # "loss train"
+        return "_".join(["val", parts[-1] if parts and parts[-1] in LOG_WORDS else "loss"]), ""
+    if key[0] in SPLIT_WORDS and parts and (named := words.SAME.get(parts[-1], parts[-1])) in LOG_WORDS:  # "loss train"
         return f"{key[0]}_{named}", ""
-    before = words[-1] if words else ""
-    if key == ["loss"] and before in _PLAYERS:
-        key.insert(0, words.pop())
-    while words and words[-1] in _QUALIFIERS and not (words[-1] == "time" and key[0] in _STEPS):
-        key.insert(0, words.pop())
-    key[0] = _VAL.get(key[0], key[0])
+    before = parts[-1] if parts else ""
+    if key == ["loss"] and before in words.PLAYERS:
+        key.insert(0, parts.pop())
+    while parts and parts[-1] in words.QUALIFIERS and not (parts[-1] == "time" and key[0] in words.STEPS):
+        key.insert(0, parts.pop())
+    key[0] = words.VAL.get(key[0], key[0])
     joined = re.sub("^cv_", "val_", "_".join(key).replace(".", "_").replace("-", "_"))
     if (short := _SHORT.fullmatch(joined)) and joined not in LOG_WORDS:
         split, metric = short[1] or short[4], short[2] or short[3]
         if split not in SPLIT_WORDS or metric not in LOG_WORDS:
-            return f"{_SHORT_SPLITS[split]}_{_SHORT_NAMES[metric]}", before
+            return f"{words.SHORT_SPLITS[split]}_{words.SHORT_NAMES[metric]}", before
     split, sign, rest = joined.partition("train_")
-    return f"{split}{sign}{_SAME.get(rest, rest)}" if sign and not split else _SAME.get(joined, joined), before
+    return f"{split}{sign}{words.SAME.get(rest, rest)}" if sign and not split else words.SAME.get(
+        joined, joined
+    ), before
 
 
 def _is_metric(key: str, name: str, assigned: bool) -> bool:
-    if key in _NOT_METRICS or not key or ".py" in name or not (key[0].isalpha() or key[0] == "_"):
+    if key in words.NOT_METRICS or not key or ".py" in name or not (key[0].isalpha() or key[0] == "_"):
         return False
     known = (
         key in LOG_WORDS
@@ -624,8 +572,7 @@ def _float(text: str) -> float:
 
 
 def _seconds(text: str) -> float | None:
-    days, _, clock = text.rpartition(" day")
     try:
-        return float(days or 0) * 86400 + units.duration(clock.lstrip("s, ") if days else text)
+        return units.duration(text)
     except (RgtError, ValueError):
         return None

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from rgt import bundle
-from rgt.log.history import Points
+from rgt.log.series import Points
 from rgt.metrics.table import is_evaluation, known
 from rgt.report import Finding
 
@@ -26,6 +26,7 @@ _BEFORE = 9  # points whose median is the level before a point, or after it
 _ENOUGH = 8  # points below which nothing is judged
 _RISE = math.log(1.3)  # that a loss has to rise above its best: a restarted schedule or harder data lifts it by less
 _JUMP = math.log(1.8)  # that one point has to lie above its neighbours
+_FAR = 6  # times the loss before, in a log of a few points
 _KNOWN_CHANCE = (2, 3, 4, 5, 10, 20, 50, 100, 200, 256, 1000, 21843, 32000, 50257, 50304, 128256, 151936)  # classes
 
 
@@ -118,6 +119,7 @@ def diverged(run: Curves) -> Iterator[Finding]:
     """The newest level against the best one: higher than noise, cycles and what it came back from before explain."""
     points, name = run.loss, run.name("loss")
     if len(points) < _ENOUGH:
+        yield from exploded(run)
         return
     if run.adversarial and min(value for _, value in points) <= 0:  # a critic's sign says nothing
         return
@@ -155,6 +157,18 @@ def diverged(run: Curves) -> Iterator[Finding]:
         evidence = f"best level {_show(x, level)}, now {_show(*points[-1])}, {strength:.0f} times the wobble"
         fix = f"go back to a checkpoint before {x:g} with a lower learning rate"
         yield Finding("diverged", "error", message, where=name, evidence=evidence, fix=fix, sure=_sure(rise, needed))
+
+
+def exploded(run: Curves) -> Iterator[Finding]:
+    """Of a log too short to know its noise: all of the newest points are far above all before them."""
+    values, name = [value for _, value in run.loss], run.name("loss")
+    first = next((n for n, value in enumerate(values) if value > _FAR * max(values[0], 0.0)), len(values))
+    before, since = values[:first], values[first:]
+    if len(since) >= 3 and min(since) > _FAR * max(before) > 0 and not run.adversarial:
+        message = f"{name} rose from {max(before):.4g} to {values[-1]:.4g} and is not coming back"
+        evidence = f"all of the newest {len(since)} points are above {min(since):.4g}"
+        fix = "go back to a checkpoint before it with a lower learning rate, and look at the gradient norm"
+        yield Finding("diverged", "error", message, where=name, evidence=evidence, fix=fix, sure=0.85)
 
 
 def _order(values: list[float]) -> float:
@@ -197,15 +211,21 @@ def _is_settled(values: list[float], rise: float) -> bool:
 def spike(run: Curves) -> Iterator[Finding]:
     """Jumps above what was before and what came after, by a factor that neither noise nor its tail explains."""
     points, name = run.loss, run.name("loss")
-    if len(points) < 2 * _ENOUGH or run.adversarial:
+    short = len(points) < 2 * _ENOUGH
+    if len(points) < 5 or run.adversarial:
         return
     values = _scaled(points)
     raw = [value for _, value in points]
-    if min(raw) <= 0 and 2 * mad(values) > abs(_middle(values)):
+    if min(raw) <= 0 and (short or 2 * mad(values) > abs(_middle(values))):
         return  # around zero there is no level to be a factor of
-    heights = _heights(values)
-    spread = max(_noise(values), 1e-3)
-    needed = max(_JUMP, 7 * spread)
+    if short:  # one that everybody sees, above what was before and what is usual
+        level = _middle(values)
+        heights = [min(value - level, value - min(values[: n + 1])) for n, value in enumerate(values)]
+        spread = max(mad(values), 1e-3)
+        needed = max(math.log(30), 7 * spread)
+    else:
+        heights, spread = _heights(values), max(_noise(values), 1e-3)
+        needed = max(_JUMP, 7 * spread)
     events = _events(heights, needed)
     events = [n for n in events if n + 2 < len(values)]  # one point at the end may be anything
     tall = [n for n in events if heights[n] > needed and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0])]
@@ -255,6 +275,9 @@ def plateau(run: Curves) -> Iterator[Finding]:
     rates = [value for _, value in run.lr]
     warming = len(rates) >= 4 and rates[-1] > 1.02 * rates[-max(2, len(rates) // 5)] and rates[-1] >= max(rates)
     enough = 2 * _ENOUGH if (run.share_done or 0.0) > 0.3 else 3 * _ENOUGH
+    if at_once := nothing_or_guess(run, warming):
+        yield at_once
+        return
     if len(points) < enough or run.adversarial or warming:
         return
     values = [value for _, value in points]
@@ -299,6 +322,36 @@ def plateau(run: Curves) -> Iterator[Finding]:
     ):
         message = f"{name} no longer improves ({middle:.4g} in the middle, {newest:.4g} now, noise {noise:.2g})"
         yield Finding("plateau", "info", message, where=name, evidence=f"{len(points)} points", sure=0.6)
+
+
+def nothing_or_guess(run: Curves, warming: bool) -> Finding | None:
+    """A value of the loss that says, in a few points, that nothing is learned: 0, or the logarithm of the classes."""
+    message, name = "", run.name("loss")
+    zero = (of for of, curve in run.losses.items() if len(curve) >= _ENOUGH and not any(y for _, y in curve))
+    if not run.reward and (dead := next(zero, "")):
+        message, name = f"{dead} is exactly 0 in all {len(run.losses[dead])} points", dead
+        fix = "look at the labels and masks, at the precision, and at the balance of the two networks"
+    elif not (run.adversarial or warming) and (classes := _guesses(run)):
+        message = f"{name} stays at log({classes}), as good as guessing among {classes}"
+        fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
+    return Finding("plateau", "warn", message, where=name, fix=fix, sure=0.85) if message else None
+
+
+def _guesses(run: Curves) -> int:
+    """The classes among which the loss says that it guesses; few points are enough where the score says so, too."""
+    values = [value for _, value in run.loss]
+    newest, scores = values[2 * len(values) // 5 :], [value for _, value in run.accuracy][-3:]
+    if len(newest) < 3 or _middle(newest) <= 0:
+        return 0
+    classes = min(_KNOWN_CHANCE, key=lambda classes: abs(_middle(newest) / math.log(classes) - 1))
+    near = all(abs(value / math.log(classes) - 1) < 2e-3 for value in newest)
+    metric = known(run.name("accuracy"))
+    score = _middle(scores) / (100 if max(scores) > 1 else 1) if scores and metric and metric.share else 0.0
+    by_score = abs(score * classes - 1) < 0.15
+    checks = [value for _, value in run.val_loss]
+    falls = len(checks) >= 2 and checks[-1] < (1 - 3e-3) * checks[0]
+    sure = len(newest) >= _ENOUGH and not score > 1.5 / classes and values[0] > 0.9 * newest[-1]
+    return classes if near and not falls and (by_score or sure) else 0
 
 
 def _fell(points: Points) -> bool:
@@ -418,12 +471,16 @@ def loss_scale(run: Curves) -> Iterator[Finding]:
     """It starts high and comes down until it fits: only one that goes on falling, or has reached nothing, is sick."""
     lg = run.name("loss_scale").startswith(("lg", "log"))  # guided-diffusion prints its logarithm
     points = [(x, 2.0 ** min(value, 99.0) if lg else value) for x, value in run.loss_scale if lg or value >= 0]
-    values = [math.log2(max(value, 1e-12)) for _, value in points]  # one that is printed as 0.0000 was rounded
-    if len(values) < _ENOUGH or max(values) < 6:
+    values = [math.log2(max(value, 1e-300)) for _, value in points]  # one that is printed as 0.0000 was rounded
+    if len(values) < 5:
         return
     risen = max((n for n in range(1, len(values)) if values[n] > values[n - 1]), default=0)
-    halvings = values[risen] - values[-1]
-    if values[-1] <= 0 or (halvings >= 10 and values[-1] < 7 and values[-1] < values[-max(2, len(values) // 5)]):
+    down, halvings = values[risen:], values[risen] - values[-1]
+    # one halving after the other, down to where no scale has to go
+    at_once = halvings >= 4 and values[-1] <= 3 and all(after < before for before, after in pairwise(down))
+    at_once = at_once and len(down) >= (5 if down[0] >= 3 else _ENOUGH)
+    at_end = values[-1] <= 0 or (halvings >= 10 and values[-1] < 7 and values[-1] < values[-max(2, len(values) // 5)])
+    if at_once or (at_end and len(values) >= _ENOUGH and max(values) >= 6):
         message = (
             f"the loss scale fell to {points[-1][1]:g} ({halvings:.0f} halvings without a rise): steps are skipped"
         )

@@ -26,7 +26,8 @@ from rgt import bundle, files, units
 from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input
 from rgt.log import reader
-from rgt.log.history import SCALE_TOLD, History, Series
+from rgt.log.history import SCALE_TOLD, History
+from rgt.log.series import Series
 from rgt.machine import disks, open_files, outside, processes
 from rgt.report import Finding, Report
 from rgt.run import billing, curves, record
@@ -35,7 +36,7 @@ from rgt.run.record import Run
 from rgt.watch import box_health
 from rgt.watch.view import View, liveness
 
-_VERSION = 8  # of state.json; one of another version is not used, and the logs are read again
+_VERSION = 9  # of state.json; one of another version is not used, and the logs are read again
 _FOLDER = "watch"
 # the gate's words for an end
 _REOPENED = 60.0  # seconds: within them, a log that is opened anew for each line is usually written again

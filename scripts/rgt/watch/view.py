@@ -20,8 +20,9 @@ from typing import Any
 
 from rgt import bundle, units
 from rgt.log.fate import SENTENCES, Problem, problem_in, says_ended
-from rgt.log.history import History, Points
+from rgt.log.history import History
 from rgt.log.line import plain
+from rgt.log.series import Points
 from rgt.metrics.table import is_evaluation, known, role
 from rgt.report import Finding
 from rgt.run import record
@@ -239,7 +240,7 @@ class View:
         dead = any(not row.recovered for row in self.problems)
         # at its last step and quiet; a bar that counts one of many epochs starts again at once
         quiet = self.writers == [] or (self.age or 0.0) > _SETTLED
-        complete = self.share_done is not None and self.share_done >= 1.0 and quiet
+        complete = (self.share_done is not None and self.share_done >= 1.0 and quiet) or self.main.concluded
         ended = any(log.ended for log in self.logs.values()) or any(map(says_ended, self.rests))
         if not dead and (self.results or complete or ended):
             return record.FINISHED
@@ -275,9 +276,13 @@ def not_a_number(view: View) -> Iterator[Finding]:
         facts: dict[str, Any] = {"path": view.log, "where": name, "evidence": rows[-1]["line"], "sure": 0.99}
         run = max(log.nan_runs.get(name, 0) for log in view.logs.values())
         is_loss = "norm" not in name
-        never = not any(name in log.series for log in view.logs.values()) and "loss" in view.chosen
+        known = max((log.series[name].count for log in view.logs.values() if name in log.series), default=0)
+        # some print a norm that they never compute; the loss of one that is lost is 0
+        unused = not known and any(value for _, value in view.points("loss")[-3:])
         # a norm is infinite in each step that fp16 skips
-        if run > (0 if is_loss else 2) and not never:  # still
+        if (
+            run > (0 if is_loss else 1 if known > 3 and "nan" in rows[-1]["line"].lower() else 2) and not unused
+        ):  # still
             facts["fix"] = f"go back to a checkpoint before {first}"
             severity = "error" if is_loss else "warn"
             yield Finding("nan", severity, f"{name} is not a number since {first}", **facts)
