@@ -162,6 +162,7 @@ def call_sites() -> Iterator[tuple[str, str]]:
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", " ".join(["rgt", *words])
 
 
-@pytest.mark.parametrize("line", [pytest.param(line, id=place) for place, line in call_sites()])
-def test_every_printed_command_parses(line: str) -> None:
-    assert commands.problems(ROOT, line) == []
+def test_every_printed_command_parses() -> None:
+    printed = list(call_sites())
+    assert len(printed) > 40
+    assert {place: problems for place, line in printed if (problems := commands.problems(ROOT, line))} == {}
