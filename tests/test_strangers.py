@@ -137,7 +137,7 @@ def test_a_snapshot_shows_no_secret_of_a_command_line(tmp_path: Path) -> None:
     try:
         until(lambda: (tmp_path / "train.log").stat().st_size > 0)
         for fmt in ((), ("--json",)):
-            told = run_tool("takeover.py", "snapshot", tmp_path, *fmt, cwd=tmp_path).stdout
+            told = run_tool("takeover.py", "snapshot", tmp_path, "--seconds", "60", *fmt, cwd=tmp_path).stdout
             assert b"***" in told and b"train.py" in told and b"sesame" not in told
     finally:
         training.kill()
