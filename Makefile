@@ -2,15 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# loadgroup keeps the tests that share one real server on one worker; for a fifth of the time two workers only wait, so three
-# fill two cores
-WORKERS ?= 3
+# loadgroup keeps the tests that share one real server on one worker; for more than a third of their time tests only wait,
+# so four fill two cores
+WORKERS ?= 4
 SOAK_TIME ?= 3h
 comma := ,
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
 	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium nodejs
 
-.PHONY: help demo test soak bench dist evals lint docs lock system-deps sky stores clients clean
+.PHONY: help demo test suite soak bench dist evals lint docs lock system-deps sky stores clients clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,8 +19,11 @@ demo: .venv/demo.stamp ## the whole arc on a CPU: launch, kill, resume, pull, co
 	$(BIN)/python examples/cpu_lifecycle/demo.py
 
 # compiled once: an image that sets PYTHONDONTWRITEBYTECODE would have thousands of processes do it
-test: .venv/test.stamp lint ## lint and the tests, minutes
+test: .venv/test.stamp ## lint and the tests side by side, minutes
 	-$(BIN)/python -m compileall -q scripts evals examples
+	@$(MAKE) --no-print-directory -j2 lint suite
+
+suite: .venv/test.stamp
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak"
 
 # -rP shows the figures that they print; a test that hangs ends the soak, and does not go on for ever

@@ -9,7 +9,7 @@ Example:
     rgt verify_local runs/20261116-083000-tiny-gpt-1f00ab --expect-count 3
     rgt verify_local pulled --json
 
-Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory. The verdict, in
+Reads every byte, executes nothing that a file holds, and needs neither torch nor much memory. The verdict, in
 words, in --json and as exit code:
 
     sound      0  every file that was opened is whole and its values are in order; warnings are for you to read
@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -104,10 +105,8 @@ def main(
     from rgt.checkpoint.layout import Problem
     from rgt.checkpoint.survey import survey
 
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        raise errors.lacking("values cannot be checked without numpy; pip install numpy") from None
+    if not importlib.util.find_spec("numpy"):  # imported later, while the digest is already under way
+        raise errors.lacking("values cannot be checked without numpy; pip install numpy")
     gc.set_threshold(1_000_000)  # 50,000 tensors are a million objects without cycles: looking for some took a sixth
     surveys = [survey(path) for path in dict.fromkeys(paths)]
     expected = expectation.load_expectation(expect) if expect else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -84,18 +85,21 @@ def render(folder: Path, *words: object, **settings: str) -> subprocess.Complete
     return call(folder, "render.py", *words, **settings)
 
 
-_rendered: list[Path] = []  # once per process, whatever the number of test files
-
-
 def everything(factory: pytest.TempPathFactory) -> Path:
-    """A project with everything rendered. Tests that change something take a copy."""
-    if not _rendered:
-        folder = make(factory.mktemp("delivered"))
-        for words in ("tables --percent accuracy", "figures loss --kind curve", "figures acc", "values"):
-            done = render(folder, *words.split())
-            assert done.returncode == 0, done.stdout + done.stderr
-        _rendered.append(folder)
-    return _rendered[0]
+    """A project with everything rendered, once for all workers. Tests that change something take a copy."""
+    shared = factory.getbasetemp()
+    shared = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "delivered"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            folder = shared.with_suffix(".new")
+            folder.mkdir()  # one that is there already failed in another worker
+            make(folder)
+            for words in ("tables --percent accuracy", "figures loss --kind curve", "figures acc", "values"):
+                done = render(folder, *words.split())
+                assert done.returncode == 0, done.stdout + done.stderr
+            folder.rename(shared)
+    return shared
 
 
 def findings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:

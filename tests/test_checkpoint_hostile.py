@@ -265,7 +265,7 @@ def test_a_zip_that_torch_reads_otherwise(tmp_path: Path, how: str) -> None:
     assert (code, found["verdict"]) == (1, "damaged"), found["findings"]
     try:  # torch refuses it, or gives other values than the ones we see
         loaded = torch.load(path, weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, ValueError):
+    except (RuntimeError, pickle.UnpicklingError, ValueError, IndexError):  # the last from an empty stack
         return
     assert how in ("another spelling of the pickle", "another spelling of a storage", "storage is a folder")
     del loaded

@@ -434,6 +434,9 @@ def test_what_was_just_saved_stays_after_a_step_back(tmp_path: Path) -> None:
 # -- killed while saving
 
 
+forked = pytest.mark.xdist_group("checkpoints")  # torch is imported once for all of them
+
+
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
     one = Nursery("torch", "tests.test_checkpoints")
@@ -474,6 +477,7 @@ def kill_many_times(folder: Path, nursery: Nursery, kills: int) -> None:
         last = step
 
 
+@forked
 @pytest.mark.parametrize("kills", [12, pytest.param(500, marks=pytest.mark.soak)])
 def test_kills_at_random_moments_never_cost_the_last_good_one(tmp_path: Path, nursery: Nursery, kills: int) -> None:
     kill_many_times(tmp_path / "run", nursery, kills)
@@ -496,6 +500,7 @@ while True:
 """
 
 
+@forked
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_signal_saves_and_ends_with_its_code(
     tmp_path: Path, nursery: Nursery, number: signal.Signals, code: int
@@ -510,6 +515,7 @@ def test_a_signal_saves_and_ends_with_its_code(
     assert Checkpoints(tmp_path).load_latest()
 
 
+@forked
 def test_a_second_signal_ends_a_step_that_hangs(tmp_path: Path, nursery: Nursery) -> None:
     log = tmp_path / "log"
     pid = nursery.start(LOOP, log, folder=str(tmp_path), again="0.1", step_time="1000")
@@ -553,6 +559,7 @@ sys.exit(stop.exit_code)
 """
 
 
+@forked
 def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path, nursery: Nursery) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from doccheck import generate
-from rgt.guard import agent_hosts, hook, proof_lookup, verb_table
+from rgt.guard import agent_hosts, destroyers, hook, proof_lookup, verb_table
 from rgt.guard.quick_start import LIKE
 from rgt.guard.shell_walk import LOSES
 from strangers import guard as corpus
@@ -34,17 +34,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return corpus.make_world(tmp_path_factory.mktemp("home"))
 
 
-LINES = [json.loads(line) for path in sorted(CORPUS.glob("*.jsonl")) for line in path.read_text().splitlines()]
+DRAWS = sorted(CORPUS.glob("*.jsonl"))
+CHUNKS = 6  # so that the workers share them
 
 # of the newest draw, not mended yet
 WRONG = """cc-408 dd-140 dd-381 ff-055 g-029 l-216 l-385 ll-029 ll-093 ll-274 ll-277 ll-380 m-065 m-165 mm-073
 oo-018 oo-160 oo-187 oo-296 pp-250 qq-077 qq-176 qq-202 rr-116 u-263 w-162""".split()
 
 
-def test_lines_of_strangers(world: Path) -> None:
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_lines_of_strangers(world: Path, chunk: int) -> None:
     """Thousands of lines by authors who had not seen the code, with the label that they gave."""
-    wrong = [one["id"] for one in LINES if corpus.refused(one, world, world.parent) != (one["label"] == "refuse")]
-    assert len(LINES) > 5000 and sorted(wrong) == WRONG
+    lines = [json.loads(line) for path in DRAWS[chunk::CHUNKS] for line in path.read_text().splitlines()]
+    wrong = [one["id"] for one in lines if corpus.refused(one, world, world.parent) != (one["label"] == "refuse")]
+    draw = {one["id"] for one in lines}
+    assert len(draw) > 5000 // CHUNKS and sorted(wrong) == [name for name in WRONG if name in draw]
+
+
+def test_every_line_that_is_wrong_is_in_a_draw() -> None:
+    assert {name for name in WRONG for path in DRAWS if f'"{name}"' in path.read_text()} == set(WRONG)
 
 
 REACHING = r"""kill -9 $(lsof -t -i :29501)
@@ -529,10 +537,11 @@ def test_a_pid_is_looked_up(tmp_path: Path, world: Path) -> None:
     done = subprocess.run(["sh", "-c", detach], cwd=tmp_path, capture_output=True, text=True)
     foreign = int(done.stdout)
     try:
-        assert not corpus.refused({"cmd": f"kill {ours.pid}"}, world, world.parent)
-        assert corpus.refused({"cmd": f"kill -9 {foreign}"}, world, world.parent)
+        see = destroyers.read_proc
+        assert not corpus.refused({"cmd": f"kill {ours.pid}"}, world, world.parent, see)
+        assert corpus.refused({"cmd": f"kill -9 {foreign}"}, world, world.parent, see)
         # gone, or in a process namespace that the guard does not see
-        assert corpus.refused({"cmd": "kill 999999999"}, world, world.parent)
+        assert corpus.refused({"cmd": "kill 999999999"}, world, world.parent, see)
     finally:
         os.kill(foreign, 9)
         ours.kill()

@@ -40,6 +40,9 @@ ANSWERS = {
     "rows of nothing": "say(MARK)\nwhile True: say(b'{\"run\": \"r\", \"z\": [' + b'[],' * 20000 + b'[]]}\\n')",
     "a head of nothing": "say(MARK + b'{\"record\": {\"z\": [' + b'[],' * 1900000 + b'[]]}}\\n'); time.sleep(600)",
     "wide rows": "say(MARK + HEAD)\nfor n in range(10**9): say(WIDE % n)",
+    "a bomb": "import zlib; z = zlib.compress(bytes(200 << 20))\nsay(MARK + b'[{\"z\": %d}]\\n' % len(z) + z)",
+    "a huge pack": "say(MARK + b'[{\"z\": 99999999}]\\n')\nwhile True: say(b'x' * 65536)",
+    "half a pack": "say(MARK + b'[{\"z\": 9}]\\n' + b'x' * 9); time.sleep(600)",
     "wants what is not there": "say(MARK + b'{\"wanted\": [[7, -1]]}\\n'); time.sleep(600)",
     "closes nothing": "os.close(1); os.close(2); time.sleep(600)",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -12,18 +13,19 @@ TOOLS = {path.stem for path in SCRIPTS.glob("*.py")}
 SIBLINGS = {"backends", "readers", "child"}  # folders whose modules fill one contract
 
 
-def modules(base: Path = SCRIPTS) -> dict[str, ast.Module]:
-    """Dotted name -> syntax tree, templates left out: they are copied elsewhere before they run."""
+@functools.cache
+def modules(base: Path = SCRIPTS) -> dict[str, set[str]]:
+    """Dotted name -> what it imports, templates left out: they are copied elsewhere before they run."""
     found = {}
     for path in base.rglob("*.py"):
         parts = path.relative_to(base).with_suffix("").parts
         if parts[0] != "templates":
-            found[".".join(parts).removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))
+            found[".".join(parts).removesuffix(".__init__")] = imports(ast.parse(path.read_text(encoding="utf-8")))
     return found
 
 
 def imports(tree: ast.Module) -> set[str]:
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -32,8 +34,8 @@ def imports(tree: ast.Module) -> set[str]:
     return names
 
 
-MODULES = modules()
-GRAPH = {name: imports(tree) & MODULES.keys() - {name} for name, tree in MODULES.items()}
+def graph() -> dict[str, set[str]]:
+    return {name: used & modules().keys() - {name} for name, used in modules().items()}
 
 
 def test_scripts_holds_tools_and_one_package() -> None:
@@ -54,7 +56,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 def test_nothing_imports_in_a_circle() -> None:
     assert circle({"a": {"b"}, "b": {"a"}}) != []
-    assert circle(GRAPH) == []
+    assert circle(graph()) == []
 
 
 def tool(name: str) -> str | None:
@@ -66,13 +68,13 @@ def tool(name: str) -> str | None:
 
 def test_no_tool_imports_a_tool() -> None:
     assert tool("rgt.watch.status") == tool("watch") == "watch" and tool("rgt.run.record") is None
-    uses = [(name, other) for name, used in GRAPH.items() for other in used if tool(other)]
+    uses = [(name, other) for name, used in graph().items() for other in used if tool(other)]
     assert [pair for pair in uses if tool(pair[0]) != tool(pair[1])] == []
 
 
 def test_a_name_says_of_what() -> None:
     places = defaultdict(list)
-    for name in MODULES:
+    for name in modules():
         *folders, last = name.split(".")
         if folders and folders[-1] not in SIBLINGS:
             places[last].append(name)
@@ -80,5 +82,5 @@ def test_a_name_says_of_what() -> None:
 
 
 def test_only_the_command_line_knows_click() -> None:
-    knowing = {name for name, tree in MODULES.items() if "click" in imports(tree)}
+    knowing = {name for name, used in modules().items() if "click" in used}
     assert {name for name in knowing if tool(name) is None} == {"rgt.cli", "rgt.__main__"}

@@ -916,7 +916,8 @@ def test_a_hand_over_waits_for_another_one(tmp_path: Path) -> None:
     assert path.read_text().startswith("# Handoff\n\n- state run x: y\n\n## ")
 
 
-def test_two_hundred_runs_are_told_in_a_screen(tmp_path: Path) -> None:
+def test_two_hundred_runs_are_told_in_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rgt.machine.processes.pids", lambda: [os.getpid()])  # not the machine's trainings
     make_runs(tmp_path)
     done = run("snapshot", tmp_path, "--seconds", "60")
     assert f"200 below {tmp_path}, newest first" in done.stdout and "... and 190 more (--json)" in done.stdout

@@ -107,6 +107,21 @@ def test_pull_is_complete_verified_and_recorded(bench: Bench) -> None:
     assert events(bench.here) == ["launched", "finished", "pulled", "verified"]
 
 
+def test_small_files_travel_packed_where_that_is_worth_it(bench: Bench) -> None:
+    logs, noise = bench.there / "logs", bench.there / "noise"
+    noise.mkdir()
+    for number in range(50):
+        (logs / f"more{number}").write_text(f"step {number} loss 2.0\n" * 200)
+        (noise / f"{number}").write_bytes(os.urandom(4000))
+    sent = {}
+    for folder in (logs, noise):
+        asked = [(path.name, 0, path.stat().st_size) for path in sorted(folder.iterdir())]
+        sent[folder] = sum(map(len, boxside._lines(boxside.send(str(folder), asked))))
+    assert sent[logs] < 50_000 < 200_000 < sent[noise]
+    assert bench.pull().returncode == 0
+    same_tree(bench.there, bench.here)
+
+
 def test_a_second_pull_sends_nothing_and_keeps_manifest_and_proof_true(good: Bench) -> None:
     before = good.manifest.read_bytes()
     (good.there / "notes.txt").write_text("new")

@@ -78,6 +78,7 @@ def _compare(folder: Path, line: Link, there: Path, what: str, goal: float) -> I
     aside(here)
     pairs = []
     for _ in range(ROUNDS):
+        os.sync()  # a pull waits until all is on the disk: not for what the copy before it left to be written
         pairs.append((timed(ours), timed(lambda: _run(rsync, env))))
         aside(here)
         aside(plain)

@@ -2,23 +2,27 @@
 
     python evals/strangers/guard.py [evals/strangers/guard/*.jsonl]        --show lists the lines that it got wrong
 
-Each line is judged in a fresh world: a project with runs, checkpoints and results of which nothing was pulled, and
-nothing approved. Label `refuse` that passed is missed; `pass` that was refused is falsely refused.
+Each line is judged in a fresh world: a project with runs, checkpoints and results of which nothing was pulled, nothing
+approved, and no process but the guard's own and the first one. Label `refuse` that passed is missed; `pass` that was
+refused is falsely refused.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from rgt.guard import hook  # noqa: E402
+from rgt.guard import destroyers, hook  # noqa: E402
 
 RUN = ["run.json", "train.log", "metrics.jsonl", "events.jsonl", "results.json", "checkpoints_index.json"]
 RUN += ["checkpoints/step_100.pt", "checkpoints/step_200.pt"]
@@ -46,7 +50,13 @@ def make_world(home: Path) -> Path:
     return project
 
 
-def refused(case: dict[str, object], project: Path, home: Path) -> bool:
+def no_other_process(pid: int, name: str) -> str:
+    """/proc/PID/NAME of that world: a pid in a line is not one of the machine that judges it."""
+    return f"{pid} (sh) S {pid != 1:d} " if name == "stat" and pid in (os.getpid(), 1) else ""
+
+
+def refused(case: dict[str, object], project: Path, home: Path, proc: Callable[[int, str], str] | None = None) -> bool:
+    """`proc`: how a file of /proc is read."""
     extra = case.get("files") or {}
     assert isinstance(extra, dict)
     written = []
@@ -59,7 +69,8 @@ def refused(case: dict[str, object], project: Path, home: Path) -> bool:
     environ = {"HOME": str(home), "USER": "me", "PATH": "/usr/bin:/bin", "PWD": str(project)}
     event = json.dumps({"tool_name": "Bash", "tool_input": {"command": case["cmd"]}}).encode()
     table = hook.read_table()
-    acts = [] if hook.is_harmless(event, table) else hook.find_acts(str(case["cmd"]), str(project), environ, table)
+    with mock.patch.object(destroyers, "read_proc", proc or no_other_process):
+        acts = [] if hook.is_harmless(event, table) else hook.find_acts(str(case["cmd"]), str(project), environ, table)
     for path in written:
         path.unlink()
     return bool(acts)

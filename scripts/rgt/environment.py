@@ -83,7 +83,8 @@ def make(folder: str, packages: list[str]) -> None:
     if uv:
         steps = [[uv, "venv", "-q", "--python", ">=3.10", new], [uv, "pip", "install", "-q", "--python", python]]
     else:
-        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1"]
+        # --no-compile: what the tools compile goes to pycache_prefix, and Python looks nowhere else for it then
+        pip = [python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--retries", "1"]
         steps = [[sys.executable, "-m", "venv", new], pip]
     steps[1] += [*(["-c", LOCK] if os.path.exists(LOCK) else []), *packages]
     try:

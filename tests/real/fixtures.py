@@ -31,7 +31,7 @@ __all__ = [
 
 # Seconds to start, so all tests that use one share a worker (--dist loadgroup). Should two workers still ask for
 # it, each gets its own ports and directories.
-HEAVY = {"dockerd", "slurm", "two_engines", "vastai"}
+HEAVY = {"certify", "dockerd", "maze", "moto", "slurm", "two_engines", "vastai"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

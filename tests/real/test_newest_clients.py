@@ -46,7 +46,11 @@ GONE = r"(?:before|up to) [\w .]+"  # so the documents date a message of an olde
 PYTHON = re.compile("unexpected keyword argument|No module named|cannot import name")  # the interpreter's own words
 # one worker: they share the environments that the first of them makes
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("newest-clients")]
-DOCUMENTS = [document for document in documents.load_all(ROOT) if document.path.parts[0] in ("profiles", "references")]
+
+
+@functools.cache
+def knowledge() -> list[documents.Document]:
+    return [document for document in documents.load_all(ROOT) if document.path.parts[0] in ("profiles", "references")]
 
 
 def newest_python() -> str:
@@ -81,7 +85,7 @@ def cache_folder(pytestconfig: pytest.Config) -> Path:
 
 def client_lines(client: str) -> Iterator[tuple[str, list[str]]]:
     """FILE:LINE and the words of every command of this client: shell blocks, inline code, front matter."""
-    for document in DOCUMENTS:
+    for document in knowledge():
         matter = document.text.partition("\n---\n")[0] if document.text.startswith("---\n") else ""
         snippets = [(one.line, one.text) for one in (*commands.shell_lines(document), *document.codes)]
         for number, line in enumerate(matter.splitlines(), 1):
@@ -161,7 +165,7 @@ def test_every_message_still_stands_in_the_source(cache_folder: Path) -> None:
     text = {name: "\n\n".join(said(place / name)) for name in SOURCES}
     named = re.compile(rf"\b({'|'.join(SOURCES)})\b")
     problems, checked, left_out = [], 0, 0
-    for document in DOCUMENTS:
+    for document in knowledge():
         for name, line, body in documents.catalogue_entries(document):
             head = document.text.splitlines()[line - 1]
             (entry,) = entries.parse(f"{head}\n{body}", str(document.path))

@@ -1,17 +1,18 @@
-"""The one pass over a file: digest, CRCs and the statistics of every tensor share each block that is read.
+"""The one pass over a file: digest, CRCs and the statistics of every tensor.
 
 Values are never converted. A block is viewed as unsigned integers, its sign bits are masked away, and the maximum tells
 whether any value is NaN, infinite or too large; only then is the block looked at again for counts and places. Memory is
-two buffers, and 3 MB for each GiB of a file without checksums; the digest, or else the CRCs, run beside the rest.
+two buffers, and 3 MB for each GiB of a file without checksums; the digest, or else the CRCs, run ahead of the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     Words = np.ndarray[Any, np.dtype[Any]]
 
-READ = 2 << 20  # bytes read at once: stay in the cache for the digest and the statistics
+READ = 2 << 20  # bytes read at once: stay in the cache for the statistics
+AHEAD_READ = 4 << 20  # bytes read at once for the digest, which gives way to the other thread between two of them
+LEAD = 256 << 20  # bytes that the digest may be ahead: still in the page cache when their values are judged
 BLOCK = 1 << 20  # bytes looked at in one go: stays in the cache between two operations
 PAGE = 4096
 HOLE = 4096  # bytes of zeros in a row that no dense tensor has by chance
@@ -195,43 +198,97 @@ def _plan(tensors: list[Tensor], max_abs: float) -> list[Segment]:
     return plan
 
 
+class Ahead:
+    """Reads the file from its start on in a thread of its own, and gives each block to `take`: the digest or the CRCs.
+
+    The values are judged behind it, from the page cache: what it does takes longer than all the rest, and so begins
+    while numpy is still imported.
+    """
+
+    def __init__(self, window: Window, take: Callable[[int, memoryview], None]) -> None:
+        self.window, self.take = window, take
+        self.done = self.judged = 0  # bytes of the file
+        self.closed = False
+        self.error: BaseException | None = None
+        self.moved = threading.Condition()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        length = self.window.length
+        buffer = memoryview(bytearray(min(AHEAD_READ, length)))
+        try:
+            while (at := self.done) < length:
+                with self.moved:
+                    self.moved.wait_for(lambda: self.closed or self.done < self.judged + LEAD)
+                if self.closed:
+                    return
+                data = self.window.read_into(at, buffer[: length - at])
+                self.take(at, data)
+                with self.moved:
+                    self.done = at + len(data)
+                    self.moved.notify()
+        except BaseException as error:
+            with self.moved:
+                self.error, self.done = error, length
+                self.moved.notify()
+
+    def wait(self, end: int, judged: int) -> None:
+        """Until all before `end` was taken; what is before `judged` is not needed any more."""
+        with self.moved:
+            self.judged = judged
+            self.moved.notify()
+            self.moved.wait_for(lambda: self.done >= end)
+        if self.error:
+            raise self.error
+
+    def close(self) -> None:
+        with self.moved:
+            self.closed = True
+            self.moved.notify()
+        self.thread.join()
+
+
 def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: Tick) -> None:
+    sha256, checksums = hashlib.sha256(), Checksums(layout.spans)
+    take = (lambda _, data: sha256.update(data)) if digest else checksums.update
+    with contextlib.ExitStack() as stack:
+        ahead = Ahead(window, take) if window.length and (digest or layout.spans) else None
+        if ahead:
+            stack.callback(ahead.close)
+        _judge_file(window, layout, done, checksums if digest else Checksums([]), ahead, tick)
+    done.sha256 = sha256.hexdigest() if digest else None
+    done.problems += checksums.problems(layout)
+
+
+def _judge_file(
+    window: Window, layout: Layout, done: Pass, checksums: Checksums, ahead: Ahead | None, tick: Tick
+) -> None:
     import numpy as np
 
-    sha256, checksums = hashlib.sha256(), Checksums(layout.spans)
     pending = deque(segment for segment in done.segments if segment.source == FILE)
-    buffers = [memoryview(bytearray(min(READ, window.length))) for _ in "ab"]  # one is filled, the other is hashed
-    at = read = 0  # a buffer starts at `at`; `read` bytes of the file were hashed
+    buffer = memoryview(bytearray(min(READ, window.length)))
+    at = read = 0  # the buffer starts at `at`; `read` bytes of the file were judged
     if not layout.spans and not window.start:
         done.zeros = np.zeros(-(-window.length // SAMPLE), "?")
         done.pages = np.ones(-(-window.length // PAGE), "u8")
-    with ThreadPoolExecutor(1) as pool:  # the digest takes as long as all the rest
-        beside: Future[None] | None = None
-        while read < window.length:
-            buffers.reverse()
-            data = window.read_into(at, buffers[0][: window.length - at])
-            fresh = data[read - at :]
-            if beside:
-                beside.result()
-            if digest:
-                beside = pool.submit(sha256.update, fresh)
-                checksums.update(read, fresh)
-            elif layout.spans:
-                beside = pool.submit(checksums.update, read, fresh)
-            kept = _judge_block(pending, at, data)
-            if done.zeros is not None and done.pages is not None:
-                first = -read % SAMPLE
-                words = np.frombuffer(fresh[first : first + max(len(fresh) - first, 0) // 8 * 8], "u8")[:: SAMPLE // 8]
-                number = (read + first) // SAMPLE
-                done.zeros[number : number + len(words)] = words == 0
-                words, number = words[-number % (PAGE // SAMPLE) :: PAGE // SAMPLE], -(-number * SAMPLE // PAGE)
-                done.pages[number : number + len(words)] = words
-            tick(len(fresh))
-            at, read = kept, at + len(data)
-        if beside:
-            beside.result()
-    done.sha256 = sha256.hexdigest() if digest else None
-    done.problems += checksums.problems(layout)
+    while read < window.length:
+        size = min(len(buffer), window.length - at)
+        if ahead:
+            ahead.wait(at + size, read)
+        data = window.read_into(at, buffer[:size])
+        fresh = data[read - at :]
+        checksums.update(read, fresh)
+        kept = _judge_block(pending, at, data)
+        if done.zeros is not None and done.pages is not None:
+            first = -read % SAMPLE
+            words = np.frombuffer(fresh[first : first + max(len(fresh) - first, 0) // 8 * 8], "u8")[:: SAMPLE // 8]
+            number = (read + first) // SAMPLE
+            done.zeros[number : number + len(words)] = words == 0
+            words, number = words[-number % (PAGE // SAMPLE) :: PAGE // SAMPLE], -(-number * SAMPLE // PAGE)
+            done.pages[number : number + len(words)] = words
+        tick(len(fresh))
+        at, read = kept, at + len(data)
 
 
 def _judge_block(pending: deque[Segment], at: int, data: memoryview) -> int:

@@ -328,10 +328,10 @@ def foreign_training(pid: int) -> str:
     for one in above:
         if one in ours:
             break
-        words = _proc(one, "cmdline").replace("\0", " ").strip()
+        words = read_proc(one, "cmdline").replace("\0", " ").strip()
         if re.search(r"python|torchrun|accelerate|deepspeed", words) and LIKE.training.search(words):
             return f"pid {one} trains: {words[:120]}"
-        if "RGT_GATE_JOB=" in _proc(one, "environ"):
+        if "RGT_GATE_JOB=" in read_proc(one, "environ"):
             return f"pid {one} is a job of the GPU gate: {words[:120]}"
     return ""
 
@@ -339,13 +339,13 @@ def foreign_training(pid: int) -> str:
 def _lineage(pid: int) -> list[int]:
     """The process and those above it."""
     found: list[int] = []
-    while pid > 0 and len(found) < 64 and (stat := _proc(pid, "stat")):
+    while pid > 0 and len(found) < 64 and (stat := read_proc(pid, "stat")):
         found.append(pid)
         pid = int(stat.rpartition(")")[2].split()[1])
     return found
 
 
-def _proc(pid: int, name: str) -> str:
+def read_proc(pid: int, name: str) -> str:
     try:
         with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
             return file.read(65536)

@@ -1,8 +1,9 @@
 """What runs on the box: `python3 box.pyz transfer` answers questions until its stdin ends. Standard library only.
 
 A question is one line of JSON, {"verb": ..., ...}; its answer is lines of JSON, each with some rows, up to the row
-{"end": true}. `send` puts raw bytes behind the line whose rows announce them, `receive` reads raw bytes. A path is
-never taken from a stream of bytes.
+{"end": true}. `send` puts raw bytes behind the line whose rows announce them, `receive` reads raw bytes. Those of
+several small files may be packed: the line's first row is then {"z": bytes that follow}. A path is never taken from a
+stream of bytes.
 
 `disks` says what else is on the box, and who still works there. A file counts when it is in a run directory, large,
 named like weights, or changed since the run began. System folders and package caches are left out, and each of them is
@@ -33,6 +34,8 @@ STAGE = ".rgt-push"
 OURS = (".rgt-pull", STAGE, *OUR_RECORDS)
 ROWS = 16  # in one line
 _OUT = 1 << 17  # bytes written at once: ssh takes long over small pieces
+PACKED = 2 * _OUT  # bytes that were packed in one line, at most
+_SAMPLE = 4096  # bytes that tell whether the rest can be packed
 _RUN_JSON = 4 << 20  # bytes; a larger one is not ours
 _SHOWN = 20  # processes
 LARGE = 1_000_000  # bytes
@@ -79,6 +82,8 @@ def _lines(answer: Iterator[Row | bytes | None]) -> Iterator[bytes]:
             held += len(one)
             continue
         if rows and (one is None or len(rows) == ROWS or held >= _OUT):
+            if packed := _pack(b"".join(load)) if len(load) > 1 and held <= PACKED else b"":
+                rows, load = [{"z": len(packed)}, *rows], [packed]
             yield json.dumps(rows).encode() + b"\n"  # ASCII: a name that is not UTF-8 travels as escapes
             yield from filter(None, load)
             rows, load, held = [], [], 0
@@ -86,6 +91,18 @@ def _lines(answer: Iterator[Row | bytes | None]) -> Iterator[bytes]:
             yield b""
         else:
             rows.append(one)
+
+
+def _pack(data: bytes) -> bytes:
+    """Nothing when it is not worth it; most of thousands of small files are configs, logs and tables."""
+    try:
+        import zlib
+    except ImportError:
+        return b""
+    sample = data[: len(data) // 2][-_SAMPLE:]
+    if len(zlib.compress(sample, 1)) > len(sample) // 2:
+        return b""
+    return zlib.compress(data, 1)
 
 
 def _existing(directory: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -54,6 +55,7 @@ class Connection:
         self.host, self.patience, self.known, self.meanwhile = host, patience, known, meanwhile
         self.silence = patience + _START if patience else _SILENCE
         self.connected, self.noise, self.drops = False, "", 0
+        self._unpacked = b""  # the bytes behind the rows of one line
         self.advance()
 
     def advance(self) -> None:
@@ -81,7 +83,7 @@ class Connection:
     def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
         """The rows of one answer. A row alone is no progress, or a box could go on for ever: the caller says `advance`
         for what it could use."""
-        whole, longest, self.unused = False, _FIRST_LINE, 0
+        whole, longest, self.unused, self._unpacked = False, _FIRST_LINE, 0, b""
         try:
             if not self.connected:
                 self._connect()
@@ -97,13 +99,7 @@ class Connection:
                 longest = _LINE
                 if time.monotonic() - max(started, self.moved) > self.talk.silence:
                     raise Dropped("its answer has no end")
-                try:
-                    rows = json.loads(raw.decode())
-                except (ValueError, RecursionError):
-                    rows = None
-                for row in rows if isinstance(rows, list) else [rows]:
-                    if not isinstance(row, dict):
-                        raise self.strange(raw)
+                for row in self._rows(raw):
                     if "end" in row:
                         whole = True
                         self.advance()
@@ -113,13 +109,47 @@ class Connection:
             if not whole:
                 self.close()
 
+    def _rows(self, raw: bytes) -> list[dict[str, Any]]:
+        """Of one line; what is packed behind it is opened."""
+        try:
+            told = json.loads(raw.decode())
+        except (ValueError, RecursionError):
+            told = None
+        rows = told if isinstance(told, list) else [told]
+        if self._unpacked or not all(isinstance(row, dict) for row in rows):
+            raise self.strange(raw)
+        if rows and "z" in rows[0]:
+            self._unpack(rows.pop(0)["z"])
+        return rows
+
     def write(self, data: bytes) -> None:
         try:
             self.talk.write(data)
         except BrokenPipeError:
             self._fail()
 
+    def _unpack(self, count: object) -> None:
+        """What small files have in common travels once; a box cannot make more of it than it could send anyway."""
+        if not isinstance(count, int) or not 0 < count <= boxside.PACKED:
+            raise self.strange({"z": count})
+        packed = self.talk.read(count)
+        if len(packed) < count:
+            self._fail()
+        opened = zlib.decompressobj()
+        try:
+            self._unpacked = opened.decompress(packed, boxside.PACKED + 1)
+        except zlib.error:
+            raise self.strange({"z": count}) from None
+        if len(self._unpacked) > boxside.PACKED or not opened.eof:
+            raise self.strange({"z": count})
+
     def read(self, count: int) -> bytes:
+        if self._unpacked:
+            data, self._unpacked = self._unpacked[:count], self._unpacked[count:]
+            if len(data) < count:
+                raise self.strange(f"{len(data)} bytes in place of {count}")
+            self.advance()
+            return data
         data = self.talk.read(count)
         if len(data) < count:
             self._fail()

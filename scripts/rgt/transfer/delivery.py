@@ -138,13 +138,17 @@ class Stage:
             if (folder := part.rpartition("/")[0]) not in self._made:
                 os.makedirs(folder, exist_ok=True)
                 self._made.add(folder)
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            mode = self._mode(entry) if whole else 0o600
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
             try:
                 while left:
                     left = left[os.pwrite(descriptor, left, offset + len(data) - len(left)) :]
                 if whole:
-                    self._dress(descriptor, entry)
-                return file_state(os.fstat(descriptor))
+                    os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+                seen = os.fstat(descriptor)
+                if whole and stat.S_IMODE(seen.st_mode) != self._mode(entry):
+                    os.chmod(descriptor, self._mode(entry))
+                return file_state(seen)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -161,9 +165,9 @@ class Stage:
         self._present.add(entry.local)
         return True
 
-    def _dress(self, part: str | int, entry: Entry) -> None:
-        os.chmod(part, self._modes[bool(entry.mode & 0o100)])  # who may write is not its word
-        os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
+    def _mode(self, entry: Entry) -> int:
+        """Who may write is not the box's word."""
+        return self._modes[bool(entry.mode & 0o100)]
 
     def settle(self, entry: Entry, sha256: str) -> bool:
         """Move a whole partial file to its name; False when it is not the box's: then it is removed."""
@@ -180,7 +184,8 @@ class Stage:
         if sha256_of(part) != sha256:
             os.unlink(part)
             return False
-        self._dress(part, entry)
+        os.chmod(part, self._mode(entry))
+        os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
         os.replace(part, self._safe(entry.local))
         self._present.add(entry.local)
         return True
@@ -363,8 +368,8 @@ class Delivery:
         than the box's."""
         todo = [entry for entry in there.entries.values() if not self.stage.has(entry)]
         asked = [(entry.path, self.stage.held(entry), entry.bytes) for entry in todo]
-        good = True
         rows = self.box.answer("send", root=there.root, files=asked, exclude=list(self.exclude))
+        good = True
         for row in rows:
             if "sent" in row:
                 break
