@@ -211,10 +211,7 @@ def stop(run: Path, remove: bool, dry_run: bool, as_json: bool) -> None:
 @dry_run_option
 @cli.json_option
 def resume(run: Path, dry_run: bool, as_json: bool) -> None:
-    """Start an ended job again on its own run directory; what it resumes from is its own checkpoint.
-
-    Exit 2 while it still runs, and when it finished: a re-run is a new submit.
-    """
+    """Start an ended job again on its own run directory, from its own checkpoint. Exit 2: it runs, or finished."""
     from rgt.checkpoint import inventory
 
     opened, order = backends.open_order(run)

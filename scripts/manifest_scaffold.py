@@ -128,7 +128,8 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
     with files.locked(files.lock_beside(evidence)):  # several agents add claims at once
         is_new = not evidence.exists()
         project = claims.empty(evidence) if is_new else claims.load(evidence)
-        opened = [project.run(run.name) if project.is_id(run) else record.open_run(run) for run in runs]
+        is_id = record.RUN_ID.fullmatch  # of a run below the project
+        opened = [project.run(str(r)) if is_id(str(r)) and not r.is_dir() else record.open_run(r) for r in runs]
         if len({run.id for run in opened}) < len(opened):
             raise bad_input("a run is named twice; every run counts once")
         items = [{"run_id": project.run(run.id).id} for run in opened]  # outside of the project nobody can rebuild it
@@ -144,8 +145,7 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
             raise bad_input(f"the runs disagree on which way {new['metric']} is better")
         if len(names) == 1:
             ((name, split),) = names
-            same = name.lower() == metric.lower()
-            new |= {"metric": metric if same else name, "split": split}
+            new |= {"metric": metric if name.lower() == metric.lower() else name, "split": split}
         new |= {"value": value, "n": n, "direction": directions.pop(), **({} if spread is None else {"spread": spread})}
         old = [one for one in project.claims if one["id"] == new["id"]]
         project.data["claims"] = [*(one for one in project.claims if one not in old), new]

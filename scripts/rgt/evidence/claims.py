@@ -53,10 +53,6 @@ class Project:
         known = ", ".join(claim["id"] for claim in self.claims[:8]) or "none"
         raise bad_input(f"{self.path} has no claim {claim_id}; it has: {known}")
 
-    @staticmethod
-    def is_id(named: Path) -> bool:
-        return bool(record.RUN_ID.fullmatch(str(named))) and not named.is_dir()
-
     def run(self, run_id: str) -> Run:
         """The run of that id, anywhere below the project."""
         if not self._runs:

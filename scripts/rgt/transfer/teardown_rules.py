@@ -468,6 +468,5 @@ def page(case: Case) -> Iterator[tuple[str, str]]:
     if left := case.disks.left:
         yield "left out", ", ".join(left[:_GROUPS]) + (f" and {len(left) - _GROUPS} more" if left[_GROUPS:] else "")
     yield from (("note", note) for note in case.notes)
-    hint = "cannot be undone" if case.act == "destroy" else "can be undone"
-    hint += "; to keep the disk: --act stop" if case.act == "destroy" and "stop" in case.facts["verbs"] else ""
-    yield "command", f"{case.command}   ({hint})"
+    keep = "; to keep the disk: --act stop" if "stop" in case.facts["verbs"] else ""
+    yield "command", f"{case.command}   ({f'cannot be undone{keep}' if case.act == 'destroy' else 'can be undone'})"
