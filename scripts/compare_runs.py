@@ -234,10 +234,10 @@ def _print(question: Question) -> None:
         line = f"{sample.arm.title}: n={len(values)} {several if len(values) > 1 else f'{shown}, a single run'}"
         click.echo("  " + line[:_WIDTH])
     if question.more_seeds_decide:
-        words = ["plan", "--metric", question.metric, "--delta", f"{abs(a.mean - b.mean):.3g}"]
-        words += ["--split", question.split] if question.split else []
-        words += ["--from", *a.arm.words, "--from", *b.arm.words]
-        click.echo(f"  how many seeds would: {bundle.command('compare_runs', *words)}")
+        old, delta = [*a.arm.words, "--from", *b.arm.words], f"{abs(a.mean - b.mean):.3g}"
+        old += ["--split", question.split] if question.split else []
+        how = bundle.command("compare_runs", "plan", "--metric", question.metric, "--delta", delta, "--from", *old)
+        click.echo(f"  how many seeds would: {how}")
     changed = "; ".join(str(change) for change in question.changes.found[:6]) or "nothing that was recorded"
     click.echo(f"  changed: {changed}")
 
