@@ -34,8 +34,8 @@ bench: .venv/test.stamp ## every speed claim as a ratio measured in one run
 	-$(BIN)/python -m compileall -q scripts evals examples
 	$(BIN)/python evals/bench/run.py
 
-dist: .venv/test.stamp ## what users install: skill, plugins and marketplace, one file
-	$(BIN)/python evals/bundle.py
+dist: .venv-dist/stamp ## what users install: skill, plugins and marketplace, one file; seconds
+	.venv-dist/bin/python evals/bundle.py
 
 evals: .venv/test.stamp ## prove every case of evals/ without a model, minutes
 	$(BIN)/python evals/run_evals.py check --jobs 2
@@ -64,10 +64,16 @@ stores: .venv-stores/stamp ## an S3 client and server in an environment of their
 clients: .clients/stamp ## the agent clients, for the tests of what make dist builds
 
 clean:
-	rm -rf .venv .venv-sky .venv-stores .clients demo-out build dist *.egg-info
+	rm -rf .venv .venv-dist .venv-sky .venv-stores .clients demo-out build dist *.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
+
+# apart from .venv, which bin/rgt takes for an environment that has all its tools need
+.venv-dist/stamp:
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install -q -c requirements.lock pyyaml
+	@touch $@
 
 # SkyPilot wants an older click than ours, so it cannot share our environment
 .venv-sky/stamp:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rgt import cli, errors
+from rgt import bundle, cli, errors
 from rgt.compare_runs import changes, stats, suspect, trial_sources, verdict
 from rgt.compare_runs import plan as plans
 from rgt.compare_runs.trial import Arm, short
@@ -125,7 +125,12 @@ def arms(
         "arms": [{"name": arm.name, "runs": [trial.source for trial in arm.trials]} for arm in sides],
         "comparisons": [verdict.as_dict(question, general) for question in questions],
     }
-    return found.emit(fmt, "\n".join(f"disclose: {row['disclosure']}" for row in found.data["comparisons"]))
+    code = errors.OK if found.ok else errors.FINDINGS
+    if fmt is None:  # a verdict's reason was printed with it
+        said, words = tuple(question.reasons[0] for question in questions), {*verdict.VERDICTS, "single-run"}
+        found.findings = [one for one in found.findings if one.code not in words or not one.message.endswith(said)]
+    found.emit(fmt, "\n".join(f"disclose: {row['disclosure']}" for row in found.data["comparisons"]))
+    return code
 
 
 def _words(joined: str) -> tuple[str, ...]:
@@ -140,7 +145,7 @@ def _load_arms(sides: list[tuple[str, ...]], metrics: tuple[str, ...]) -> list[A
         name = chr(ord("A") + index) if index < 26 else f"arm{index + 1}"
         if not side:
             raise errors.bad_input(f"arm {name} is empty: it needs at least one run")
-        loaded.append(Arm(name, [trial for path in side for trial in trial_sources.load(path, metrics)]))
+        loaded.append(Arm(name, [trial for path in side for trial in trial_sources.load(path, metrics)], side))
     return loaded
 
 
@@ -171,7 +176,7 @@ def plan(
     write: Path | None,
     as_json: bool,
 ) -> None:
-    """Say how many seeds per arm find a difference of DELTA, from the spread of old runs, and what they cost.
+    """Say how many seeds per arm find a difference of DELTA, by the upper end of old runs' spread, and what they cost.
 
     \b
     Each --from is one setting at several seeds; runs of different settings belong to different --from. With --looks
@@ -182,9 +187,9 @@ def plan(
     sides = _load_arms(list(map(_words, old)), (metric,))
     noise = plans.spread([sample.values for sample in verdict.samples(sides, metric, split)])
     bar = plans.last_bar(looks)
-    n, careful = (plans.seeds_per_arm(delta, sd, power, bar) for sd in (noise.sd, noise.high))
+    few, n = (plans.seeds_per_arm(delta, sd, power, bar) for sd in (noise.sd, noise.high))
     steps = plans.looks(n, looks)
-    likely = [plans.power_of(delta, sd, n, steps[-1].bar) for sd in (noise.high, noise.low)]
+    likely = [plans.power_of(delta, sd, few, bar) for sd in (noise.high, noise.low)]
     hours, recorded = plans.hours_and_rate(sides)
     price = rate if rate is not None else recorded
     cost = None if hours is None or price is None else 2 * n * hours * price
@@ -193,7 +198,7 @@ def plan(
     data |= {"hypothesis": hypothesis} if hypothesis else {}
     if write:
         plans.write(write, data)
-    more = {"n": n, "n_careful": careful, "power_interval": likely, "hours": hours, "cost": cost}
+    more = {"n": n, "n_if_sd": few, "power_if_sd": likely, "hours": hours, "cost": cost}
     sure, price_told = f"{plans.SURE:.0%}", "unknown, the old runs record no hours"
     if hours is not None:
         price_told = f"{2 * n * hours:.3g} h at an unknown price; --rate says it"
@@ -201,8 +206,9 @@ def plan(
         price_told = f"{cost:.2f} ({2 * n} runs of {hours:.3g} h at {price:g})"
     lines = [
         f"{n} seeds per arm find a difference of {delta:g} in {metric} in {power:.0%} of cases (p < {stats.CLAIM})",
-        f"  spread of one run: sd {short(noise.sd)}, {sure} interval {short(noise.low)} to {short(noise.high)}",
-        f"  so the power of {n} is {likely[0]:.0%} to {likely[1]:.0%}; {careful} per arm for the upper end of it",
+        f"  spread of one run: sd {short(noise.sd)}, {sure} interval {short(noise.low)} to {short(noise.high)};"
+        " planned with its upper end",
+        f"  {few} would do if the sd were right; over its interval they find it in {likely[0]:.0%} to {likely[1]:.0%}",
         f"  cost of both arms: {price_told}",
     ]
     if looks > 1:
@@ -225,8 +231,13 @@ def _print(question: Question) -> None:
         values = sample.values
         shown = " ".join(short(value) for value in values[:10]) + (" ..." if len(values) > 10 else "")
         several = f"mean {short(sample.mean)} sd {short(sample.sd)}  ({shown})"
-        line = f"{sample.arm.name}: n={len(values)} {several if len(values) > 1 else f'{shown}, a single run'}"
+        line = f"{sample.arm.title}: n={len(values)} {several if len(values) > 1 else f'{shown}, a single run'}"
         click.echo("  " + line[:_WIDTH])
+    if question.more_seeds_decide:
+        old, delta = [*a.arm.words, "--from", *b.arm.words], f"{abs(a.mean - b.mean):.3g}"
+        old += ["--split", question.split] if question.split else []
+        how = bundle.command("compare_runs", "plan", "--metric", question.metric, "--delta", delta, "--from", *old)
+        click.echo(f"  how many seeds would: {how}")
     changed = "; ".join(str(change) for change in question.changes.found[:6]) or "nothing that was recorded"
     click.echo(f"  changed: {changed}")
 

@@ -87,7 +87,7 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
 
     Example: rgt gpu_gate -n baseline -t 12h -- python train.py
     """
-    from rgt.run.record import mint_id
+    from rgt.run.record import RUN_ID, mint_id
 
     if not command or not command[0].strip():
         raise bad_input("no command to run; write it after --, such as: rgt gpu_gate -n NAME -- python train.py")
@@ -111,7 +111,8 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
 
         asked["gpus"] = asked["gpus"] or 1
         wanted = choose_cards(asked["gpus"])
-    job_id = mint_id(asked["name"])
+    name = asked["name"]  # of a run that launch made: its id, which has a time already
+    job_id = f"{name}-{os.urandom(3).hex()}" if RUN_ID.fullmatch(name) else mint_id(name)
     log = str((asked.pop("log") or queue.job_path(job_id, "log")).absolute())
     with contextlib.suppress(OSError):  # no such log yet, or no stdout
         if not detach and os.path.samestat(os.stat(log), os.fstat(1)):

@@ -31,8 +31,9 @@ from rgt.job import backends, description
 from rgt.job.backends import Order, Step
 from rgt.machine import card_sheets
 from rgt.machine.interpreter import python_word
+from rgt.report import progress
 from rgt.run import record
-from rgt.run.record import ACTIVE
+from rgt.run.record import ACTIVE, FINISHED
 
 import click
 
@@ -210,12 +211,16 @@ def stop(run: Path, remove: bool, dry_run: bool, as_json: bool) -> None:
 @dry_run_option
 @cli.json_option
 def resume(run: Path, dry_run: bool, as_json: bool) -> None:
-    """Start an ended job again on its own run directory; what it resumes from is its own checkpoint."""
+    """Start an ended job again on its own run directory, from its own checkpoint. Exit 2: it runs, or finished."""
+    from rgt.checkpoint import inventory
+
     opened, order = backends.open_order(run)
     opened.refuse_if_sealed()
     now = backends.backend(order.kind).status(order)
     if now.state in ACTIVE:
         raise bad_input(f"{opened.id} is {now.state}; two of one run would write over each other's checkpoints")
+    if now.state == FINISHED:
+        raise bad_input(f"{opened.id} finished, there is nothing to resume; a re-run is a new submit")
     if now.still_running:
         where = ", ".join(order.hosts[node].title for node in now.still_running)
         still = f"{opened.id} {now.state}, but its old attempt still runs on {where} and would join the new one"
@@ -227,6 +232,9 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     _ship(order)
     backends.carry_out(order, steps)
     opened.log_event("resumed", before=now.state)
+    is_here = order.kind in WITH_DISK and not order.head.name
+    if is_here and not inventory.find(opened.path):
+        progress("no checkpoint in the run directory: it starts at step 0, unless it keeps its checkpoints elsewhere")
     cli.show({"run_id": opened.id, "run": str(opened.path)}, as_json, [str(opened.path)])
 
 

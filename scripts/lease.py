@@ -165,8 +165,7 @@ def _config(found: Report) -> Config | None:
         found.add("unseen", "error", f"nobody will be told: {error.message}", fix=bundle.command("notify", "--help"))
         return None
     if not config or not config.channels:
-        message = f"nobody will be told: {telling.config_file()} names no channel"
-        found.add("unseen", "warn", message, fix=bundle.command("notify", "--help"))
+        found.add("unseen", "warn", f"nobody will be told: {telling.nobody()}")
     return config
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from rgt import cli, files, schema
 from rgt.bundle import ROOT, TEMPLATES
 from rgt.errors import RgtError, bad_input
-from rgt.report import Report
+from rgt.report import Report, progress
 
 import click
 
@@ -46,14 +46,13 @@ def main() -> None:
 def init(folder: Path, as_json: bool) -> None:
     """Make EVIDENCE.json, runs/, figures/ and repro.sh in FOLDER; what is there already stays as it is."""
     from rgt.evidence import claims
-    from rgt.evidence.claims import Project
 
     made = [name for name in ("runs/", "figures/") if not (folder / name).is_dir()]
     for name in made:
         (folder / name).mkdir(parents=True)
     target = folder / "EVIDENCE.json"
     if not target.exists():
-        Project(target, {"claims": [], "aliases": {}}).save()
+        claims.empty(target).save()
         made.append(target.name)
     claims.load(target)
     script = folder / "repro.sh"
@@ -103,8 +102,8 @@ def claim() -> None:
 
 @claim.command()
 @click.argument("claim_id")
-@click.option("--metric", required=True, help="As results.json names it.")
-@click.option("--run", "runs", multiple=True, required=True, type=_PATH, help="A sealed run; give one per seed.")
+@click.option("--metric", required=True, help="As results.json or the adopted file names it.")
+@click.option("--run", "runs", multiple=True, required=True, type=_PATH, help="Its directory or its id; one per seed.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Of the metric.")
 @click.option("--dataset", help="What it was measured on.")
 @click.option("--method", help="What was measured.")
@@ -117,17 +116,22 @@ def claim() -> None:
 @cli.evidence_option
 @cli.json_option
 def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_json: bool, **words: Any) -> None:
-    """Add or replace the claim CLAIM_ID; its value, spread and n come from the runs."""
+    """Add or replace the claim CLAIM_ID; its value, spread, n and, where only one fits, its split come from the runs.
+
+    EVIDENCE.json is made when there is none; `init` adds the rest of the tree. The runs are sealed.
+    """
     from rgt import files
     from rgt.evidence import claims
     from rgt.run import record, seal
 
-    opened = [record.open_run(run) for run in runs]
-    if len({run.id for run in opened}) < len(opened):
-        raise bad_input("a run is named twice; every run counts once")
     given = {key: list(value) if isinstance(value, tuple) else value for key, value in words.items() if value}
     with files.locked(files.lock_beside(evidence)):  # several agents add claims at once
-        project = claims.load(evidence)
+        is_new = not evidence.exists()
+        project = claims.empty(evidence) if is_new else claims.load(evidence)
+        is_id = record.RUN_ID.fullmatch  # of a run below the project
+        opened = [project.run(str(r)) if is_id(str(r)) and not r.is_dir() else record.open_run(r) for r in runs]
+        if len({run.id for run in opened}) < len(opened):
+            raise bad_input("a run is named twice; every run counts once")
         items = [{"run_id": project.run(run.id).id} for run in opened]  # outside of the project nobody can rebuild it
         new: Claim = {"id": claim_id, "metric": metric, **given, "evidence": items}
         if wrong := list(claims.place_problems(project.root, new)):
@@ -135,9 +139,13 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
         if "code" in new:
             new["code_text"] = claims.code_text(project.root, new["code"])
         value, spread, n = project.measure(new)
-        directions = {project.result(run.id, new)["direction"] for run in opened}
+        rows = [project.result(run.id, new) for run in opened]
+        directions, names = {row["direction"] for row in rows}, {(row["name"], row["split"]) for row in rows}
         if len(directions) > 1:
             raise bad_input(f"the runs disagree on which way {new['metric']} is better")
+        if len(names) == 1:
+            ((name, split),) = names
+            new |= {"metric": metric if name.lower() == metric.lower() else name, "split": split}
         new |= {"value": value, "n": n, "direction": directions.pop(), **({} if spread is None else {"spread": spread})}
         old = [one for one in project.claims if one["id"] == new["id"]]
         project.data["claims"] = [*(one for one in project.claims if one not in old), new]
@@ -147,6 +155,8 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
         for one in old:
             project.note("replaced", one)
         project.save()
+    if is_new:
+        progress(f"made {evidence}")
     cli.show(new, as_json, [_line(new)])
 
 

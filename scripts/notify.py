@@ -8,18 +8,7 @@ Example:
     rgt notify test                                    # every channel of the config, now
     rgt notify send "epoch 3 done" --key run-7/epoch-3  # a second call with this key sends nothing
 
-The config is ~/.config/rgt/notify.yaml, or the file that RGT_CONFIG names:
-
-    channels:
-      - {kind: slack, url: {env: SLACK_WEBHOOK}}        # discord, feishu (secret:), wecom likewise
-      - {kind: ntfy, topic: {file: ~/.config/rgt/topic}}
-      - {kind: telegram, token: {env: TELEGRAM_TOKEN}, chat: 4711}
-      - {kind: smtp, host: mail.example.org, from: a@example.org, to: [b@example.org], user: a, password: {env: MAIL}}
-      - {kind: sendmail, to: [b@example.org]}
-      - {kind: desktop}
-      - {kind: command, argv: [tell-me, --loud]}        # the message is on its stdin
-
-A secret is named there (an environment variable or a file), never written; nothing prints it.
+The config is ~/.config/rgt/notify.yaml, or the file that RGT_CONFIG names; --help shows one. Nothing prints a secret.
 """
 
 from __future__ import annotations
@@ -43,7 +32,19 @@ channel_option = click.option("--channel", default="", help="Only this one, by i
 
 @click.group(cls=cli.Group)
 def main() -> None:
-    """Tell people over the channels of ~/.config/rgt/notify.yaml.
+    """Tell people over the channels of ~/.config/rgt/notify.yaml (RGT_CONFIG names another file), such as:
+
+    \b
+        channels:
+          - {kind: slack, url: {env: SLACK_WEBHOOK}}      # discord, feishu (secret:), wecom likewise
+          - {kind: ntfy, topic: {file: ~/.config/rgt/topic}}
+          - {kind: telegram, token: {env: TELEGRAM_TOKEN}, chat: 4711}
+          - {kind: smtp, host: mail.example.org, from: a@example.org, to: [b@example.org], password: {env: MAIL}}
+          - {kind: sendmail, to: [b@example.org]}
+          - {kind: desktop}
+          - {kind: command, argv: [tell-me, --loud]}      # the message is on its stdin
+
+    A secret is named (a variable or a file), never written there.
 
     Example: rgt notify test
     """
@@ -85,7 +86,7 @@ def _report(outcomes: list[Outcome], fmt: str | None) -> int:
     from rgt.notice import telling
 
     if not outcomes:
-        raise lacking(f"nobody was told: {telling.config_file()} names no channel (see rgt notify --help)")
+        raise lacking(f"nobody was told: {telling.nobody()}")
     found = Report("notify", data={"channels": [vars(one) for one in outcomes]})
     for one in outcomes:
         if one.state in (telling.FAILED, telling.SENDING):

@@ -26,7 +26,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from rgt import cli, errors, files
+from rgt import bundle, cli, errors, files
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.report import Report
 
@@ -140,7 +140,9 @@ def _load(spec: Path) -> description.Job:
     if str(spec) == "-":  # from launch, which has checked it
         return description.Job(**json.load(sys.stdin))
     if not spec.is_file():
-        raise bad_input(f"{spec} is not a file; expected a job description (job.yaml)")
+        least = "at least the lines  name: NAME  script: train.py  python: INTERPRETER"
+        least += f"; all of them: {bundle.REFERENCES / 'run-local' / 'launch.md'}"
+        raise bad_input(f"{spec} is not a file; expected a job description (job.yaml), {least}")
     if spec.suffix == ".json":
         return description.from_dict(files.read_json(spec, "job"), spec.parent)
     try:

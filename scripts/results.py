@@ -19,7 +19,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rgt import cli
+from rgt import bundle, cli
+from rgt.errors import bad_input
 from rgt.report import Report
 
 import click
@@ -57,6 +58,8 @@ def main(
     from rgt.run import record, results
     from rgt.run.seal import digest_of
 
+    if run_dir.is_dir() and not record.Run(run_dir).run_json.is_file():
+        raise bad_input(f"{run_dir} has no run.json; others' runs get one by {bundle.command('adopt', run_dir)}")
     run = record.open_run(run_dir.resolve())
     question |= {"eval_set_sha256": digest_of(eval_set) if eval_set else None}
     rows = [results.measure(run, results.Question(metric, **question), evaluation) for metric in metrics]

@@ -41,7 +41,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgt import cli, errors, units
+from rgt import bundle, cli, errors, units
 from rgt.report import SEVERITIES, Report, plural
 
 import click
@@ -148,6 +148,8 @@ def main(
 
 
 def emit(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], data: dict[str, Any], fmt: str | None) -> int:
+    from rgt.checkpoint import names
+
     found = Report("verify_local", data=data)
     for path, problem in sorted(problems, key=lambda entry: SEVERITIES.index(entry[1].severity)):
         found.add(**vars(problem), path=str(path))
@@ -171,6 +173,10 @@ def emit(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], data: 
         size = units.show_size(sum(row["bytes"] for row in data["unchecked"]))
         some = ", ".join(Path(row["path"]).name for row in data["unchecked"][:_NAMED])
         last += f"\nnot checked: {plural(len(data['unchecked']), 'file')}, {size}: {some}"
+    broken = next((one.path for one in artifacts if not one.real), None)
+    if broken and "digest" not in {check for one in artifacts for check in one.checks}:  # else: pull it again
+        folder = broken.parent.parent if names.is_step_folder(broken.parent.name) else broken.parent
+        last += f"\nthe newest whole one: {bundle.command('checkpoints', 'latest', folder)}"
     found.emit(fmt, f"checklist: {points}\n{last}")
     return WORDS[data["verdict"]]
 
@@ -179,9 +185,10 @@ def checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], m
     """yes | NO | look (a warning) | why there is no answer: nothing speaks for a point that was not looked at."""
     checks = {check for artifact in artifacts for check in artifact.checks}
     unreadable = not artifacts or any(not a.real and "finite" not in a.checks for a in artifacts)
-    open_points = dict.fromkeys(VALUES, "not checked (unreadable)") if unreadable else {}
+    unknown = (*VALUES, "expected dimensions", "complete")
+    open_points = dict.fromkeys(unknown, "not checked (unreadable)") if unreadable else {}
     if "dimensions" not in checks:
-        open_points["expected dimensions"] = "not asked (--expect)"
+        open_points.setdefault("expected dimensions", "not asked (--expect)")
     if "digest" not in checks:
         open_points["as pulled"] = "not asked (no PULL_MANIFEST.json)"
     answers = {}

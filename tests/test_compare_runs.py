@@ -61,10 +61,10 @@ def test_one_variable_five_seeds_is_an_effect_with_nothing_to_disclose(tmp_path:
     assert test["p_permutation"] == pytest.approx(2 / 32) and test["permutation_floor"] == 2 / 32
     assert test["bootstrap95"][0] < test["difference"] < test["bootstrap95"][1]
     assert row["disclosure"] == (
-        "accuracy (test, higher is better): A 0.9155 ± 0.00248 (sd, n=5) vs B 0.8945 ± 0.002346 (sd, n=5), difference "
-        "+0.02105 (A better), 95 % CI [+0.02048, +0.02162]; paired t test p = 5.5e-08, permutation p = 0.062 (cannot "
-        "go below 0.062 at this n); smallest effect this n could show 0.001002; varied: lr: 0.0003 vs 0.001. "
-        "Verdict: effect."
+        "accuracy (test, higher is better): A (a) 0.9155 ± 0.00248 (sd, n=5) vs B (b) 0.8945 ± 0.002346 (sd, n=5), "
+        "difference +0.02105 (A better), 95 % CI [+0.02048, +0.02162]; paired t test p = 5.5e-08, permutation p = "
+        "0.062 (cannot go below 0.062 at this n); smallest effect this n could show 0.001002; varied: lr: 0.0003 vs "
+        "0.001. Verdict: effect."
     )
 
 
@@ -78,11 +78,22 @@ def test_text_report(tmp_path: Path) -> None:
         "EFFECT: A vs B in wer (split not recorded; lower is better, known metric)",
         "  because the difference is larger than the noise between runs (p = 1e-06); a permutation test cannot go "
         "below 0.1 with 3 runs, so the t test decides alone",
-        "  A: n=3 mean 0.111 sd 0.001  (0.11 0.111 0.112)",
+        "  A (a.csv): n=3 mean 0.111 sd 0.001  (0.11 0.111 0.112)",
     ]
     assert "difference -0.04 (A better), 95 % CI [" in lines[-1]
     assert "warn  unrecorded: not recorded for all runs: config, code, environment" in done.stdout
-    assert lines[-1].startswith("disclose: wer (split not recorded, lower is better): A 0.111")
+    assert lines[-1].startswith("disclose: wer (split not recorded, lower is better): A (a.csv) 0.111")
+
+
+def test_undecided_names_its_bars_once_and_the_next_command(tmp_path: Path) -> None:
+    a = table(tmp_path / "a.csv", "seed,accuracy", list(enumerate((0.90, 0.93, 0.95))))
+    b = table(tmp_path / "b.csv", "seed,accuracy", list(enumerate((0.88, 0.89, 0.94))))
+    done = run(a, "--vs", b, "--metric", "accuracy")
+    assert done.stdout.count(": below 0.02 would be an effect, 0.2 and more noise") == 1
+    planned = f"compare_runs plan --metric accuracy --delta 0.0233 --from {a} --from {b}\n"
+    assert done.returncode == 1 and planned in done.stdout
+    again = run(*planned.split()[1:])
+    assert again.returncode == 0 and again.stdout.startswith("175 seeds per arm"), again.stdout
 
 
 # -- planted confounds: each is found and named, and the verdict is what it must be
@@ -506,7 +517,7 @@ def test_a_plan_is_written_first_and_checked_later(tmp_path: Path) -> None:
     )
     done = run(*words)
     assert done.returncode == 0, done.stderr
-    assert "seeds per arm find a difference of 0.02 in accuracy in 80% of cases" in done.stdout
+    assert "74 seeds per arm find a difference of 0.02 in accuracy in 80% of cases" in done.stdout
     assert "look 1: " in done.stdout and "unknown, the old runs record no hours" in done.stdout
     assert "a plan is written once" in run(*words).stderr
     data = json.loads((tmp_path / "plan.json").read_text())

@@ -66,10 +66,32 @@ def test_a_claim_is_computed_from_its_runs(project: Path) -> None:
 
 
 def test_one_run_has_no_spread_and_a_typed_value_is_found(project: Path) -> None:
-    assert add(project, make_run(project, 0.9)).stdout == "acc: accuracy = 0.9 (1 run)\n"
+    assert add(project, make_run(project, 0.9)).stdout == "acc: accuracy test = 0.9 (1 run)\n"
     path = project / "EVIDENCE.json"
     path.write_text(path.read_text().replace("0.9,", "0.91,"))
     assert findings(project, "claim", "check") == [("drift", "value is 0.91 here and 0.9 in its runs")]
+
+
+def test_the_first_claim_needs_no_init_and_a_run_may_be_named_by_its_id(tmp_path: Path) -> None:
+    path = make_run(tmp_path, 0.9)
+    done = run(tmp_path, "claim", "add", "acc", "--metric", "accuracy", "--run", path.name)
+    assert (done.stdout, done.stderr) == ("acc: accuracy test = 0.9 (1 run)\n", "made EVIDENCE.json\n")
+    assert findings(tmp_path, "claim", "check") == []
+
+
+def test_a_failed_first_claim_makes_no_evidence(tmp_path: Path) -> None:
+    done = run(tmp_path, "claim", "add", "acc", "--metric", "f1", "--run", make_run(tmp_path, 0.9))
+    assert done.returncode == 2 and not (tmp_path / "EVIDENCE.json").exists()
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "val_accuracy", "val/accuracy"])
+def test_a_metric_may_be_named_as_its_own_file_spells_it(project: Path, metric: str) -> None:
+    """adopt makes `accuracy` of `val` out of a column val_accuracy; the gate wants the split in the claim."""
+    path = make_run(project, 0.9, split="val")
+    done = run(project, "claim", "add", "acc", "--metric", metric, "--run", path)
+    assert done.stdout == "acc: accuracy val = 0.9 (1 run)\n"
+    claim = json.loads((project / "EVIDENCE.json").read_text())["claims"][0]
+    assert (claim["metric"], claim["split"]) == ("accuracy", "val")
 
 
 def change_a_byte(path: Path) -> None:
@@ -201,6 +223,7 @@ BAD = {
     "claim add a --metric accuracy --split val --run RUN": "has no accuracy val",
     "claim add a --metric accuracy --run RUN --run RUN": "a run is named twice",
     "claim add 1x --metric accuracy --run RUN": "1x",
+    "claim add a --metric accuracy --run 20260101-000000-a-abcdef": "no run 20260101-000000-a-abcdef below",
     "claim check --evidence no.json": "no.json does not exist",
 }
 

@@ -106,9 +106,20 @@ def test_steps_end_the_command_and_its_children(tmp_path: Path) -> None:
     words = ["memory", "--steps", "20", "--log", tmp_path / "out.log", "--", sys.executable, "-c", code]
     done = front_door.call("probes.py", *words)
     assert done.returncode == 0, done.stdout + done.stderr  # nothing to judge is no finding, and says so
-    assert "too few" in done.stdout and "step 20 loss" in (tmp_path / "out.log").read_text()
+    assert "too few for a slope, about 20 are needed: --duration" in done.stdout
+    assert "step 20 loss" in (tmp_path / "out.log").read_text()
     for pid in (tmp_path / "pids").read_text().split():
         wait_for("its end", functools.partial(gone, int(pid)))
+
+
+def test_too_few_samples_name_the_holder_first_and_ask_no_duration_of_a_command_that_ended(tmp_path: Path) -> None:
+    code = "import time\nkept = []\nfor n in range(301):\n    kept.append(bytearray(300_000))\n    time.sleep(0.005)\n"
+    code += "    if n % 100 == 0: print(f'step {n} loss 1.0')\ntime.sleep(1)\n"
+    (tmp_path / "train.py").write_text(code)
+    done = front_door.call("probes.py", "memory", "--inside", "--", sys.executable, tmp_path / "train.py")
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("FOUND memory       kept in the module, train.py:7 grows in training: "), done.stdout
+    assert "the process grew by " in first and "too few for a slope" in first and "--duration" not in first
 
 
 def test_a_command_that_fails_is_said() -> None:

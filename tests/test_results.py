@@ -33,6 +33,11 @@ def results(run: Run, *words: object, expect: int = 0) -> Any:
     return done.stderr if expect > 1 else files.read_json(run.results, "results")["metrics"]
 
 
+def test_a_folder_that_is_no_run_points_to_adopt(tmp_path: Path) -> None:
+    said = results(Run(tmp_path), "--metric", "loss", expect=2)
+    assert f"{tmp_path} has no run.json; others' runs get one by " in said and f" adopt {tmp_path}" in said
+
+
 RULES = [
     ("val_loss", ("loss", 2.0, 300, "last")),
     ("loss --split train", ("loss", 1.5, 300, "last")),

@@ -41,6 +41,10 @@ def test_an_unknown_tool_is_one_sentence(tmp_path: Path, word: str) -> None:
     assert (done.returncode, done.stdout) == (2, "") and f"No such command '{word}'" in done.stderr
 
 
+def test_a_misspelt_tool_gets_the_nearest_one(tmp_path: Path) -> None:
+    assert "did you mean triage?" in call("triag", "x.log", cwd=tmp_path).stderr
+
+
 def test_the_shell_completes_tools_and_their_verbs(tmp_path: Path) -> None:
     def completed(words: str) -> list[str]:
         place = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

@@ -166,10 +166,23 @@ def test_a_stop_is_a_stop(bench: Bench) -> None:
     done = front_door.call("launch.py", "stop", run, env=bench.env)
     assert done.returncode == 0, done.stderr
     until(lambda: not supervisors(run) and not living(run))
-    assert bench.status(run)["state"] == "stopped" and len(read(run / "starts").splitlines()) == 1
+    now = bench.status(run)
+    assert now["state"] == "stopped" and len(read(run / "starts").splitlines()) == 1
+    assert "SIGKILL" not in now["detail"]  # all ended at SIGTERM
+    assert "has a supervisor already" not in read(run / "train.log")  # the standby's end is no news
     resumed = front_door.call("launch.py", "resume", run, env=bench.env)
     assert resumed.returncode == 0, resumed.stderr
     until(lambda: len(read(run / "starts").splitlines()) == 2)
+
+
+def test_a_finished_run_is_not_started_again_and_a_resume_without_checkpoint_says_so(bench: Bench) -> None:
+    run = bench.submit(1)
+    assert bench.ended(run)["state"] == "finished"
+    done = front_door.call("launch.py", "resume", run, env=bench.env)
+    assert (done.returncode, len(read(run / "starts").splitlines())) == (2, 1)
+    assert f"{run.name} finished, there is nothing to resume; a re-run is a new submit" in done.stderr
+    (job,) = bench.queue.records()
+    assert job["id"].startswith(f"{run.name}-") and job["id"].count(run.name[:15]) == 1
 
 
 # -- the supervisor's own death

@@ -484,7 +484,7 @@ def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
     approval = good.provider.approval(good.here)
     shown = good.provider.down(good.here, *approval)
     assert shown.returncode == 0, shown.stdout
-    assert "command       fakectl delete pod-1   (cannot be undone)" in shown.stdout
+    assert "command       fakectl delete pod-1   (cannot be undone; to keep the disk: --act stop)" in shown.stdout
     assert "lost          volume disk (/workspace)" in shown.stdout
     assert "keeps billing network volume (/workspace), $0.07/GB/month" in shown.stdout
     assert f"looked at     {good.box}: 0 files that count besides the run's" in shown.stdout
@@ -557,7 +557,16 @@ def test_down_without_a_command_or_its_program(good: Bench) -> None:
     good.provider.profile(verbs__down={"value": "x", "argv": ["nosuchctl", "<id>"]})
     missing = good.provider.down_approved(good.here, "--execute")
     assert missing.returncode == 3
-    assert missing.stderr.endswith("nosuchctl is not installed here; install it, or run by hand: nosuchctl pod-1\n")
+    how = "its documentation (https://example.org) says how, or use the provider's console"
+    assert missing.stderr.endswith(f"nosuchctl is not installed here: {how}\n")
+
+
+def test_down_of_an_empty_folder_leaves_it_empty_and_says_what_is_not_known(good: Bench) -> None:
+    empty = good.here.parent / "w7"
+    empty.mkdir()
+    done = good.provider.down(empty)
+    assert done.returncode == 4 and list(empty.iterdir()) == []
+    assert "run           w7, where it is is not known\n" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["-rf", "--all", "a b", "x;rm", "$(x)", "a\nb", "<id>", "*"])

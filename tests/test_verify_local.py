@@ -115,9 +115,19 @@ def test_the_hand_over_checklist_is_one_command(tmp_path: Path) -> None:
         **dict.fromkeys(asked, "yes"),
         "as pulled": "not asked (no PULL_MANIFEST.json)",
     }
-    answers = report(corruption.torch_cut_in_half(tmp_path))["checklist"]
-    values = dict.fromkeys(["no NaN or Inf", "not all zero", "|x| <= 1e+06"], "not checked (unreadable)")
-    assert answers | {"loads": "NO", **values} == answers
+    cut = corruption.torch_cut_in_half(tmp_path)
+    found = report(cut, "--expect", good)
+    asked = ["no NaN or Inf", "not all zero", "expected dimensions", "|x| <= 1e+06", "complete"]
+    values = dict.fromkeys(asked, "not checked (unreadable)")
+    assert found["checklist"] | {"loads": "NO", **values} == found["checklist"]
+    assert "holds no weights" not in str(found["findings"])  # that it does not load is the news
+
+
+def test_a_failure_names_the_command_that_finds_a_whole_one(tmp_path: Path) -> None:
+    small(tmp_path, "step_1.pt")
+    corruption.torch_cut_in_half(tmp_path)
+    done = run(tmp_path)
+    assert done.stdout.splitlines()[-1].endswith(f"checkpoints latest {tmp_path}")
 
 
 def test_every_code_belongs_to_one_point_of_the_checklist() -> None:

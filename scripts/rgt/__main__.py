@@ -11,10 +11,12 @@ Completion is click's own: eval "$(_RGT_COMPLETE=bash_source rgt)".
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 SCRIPTS = Path(__file__).resolve().parents[1]
 if str(SCRIPTS) not in sys.path:
@@ -49,6 +51,12 @@ class Tools(cli.Group):
         if name in tools():
             command = importlib.import_module(name).main
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        near = difflib.get_close_matches(args[0], tools(), 1)
+        if near and near[0] != args[0]:
+            ctx.fail(f"No such command {args[0]!r}: did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         by_name = tools()

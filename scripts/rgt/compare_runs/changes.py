@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from rgt import bundle
 from rgt.compare_runs import flat_settings
 from rgt.compare_runs.trial import Arm, Note, Sample, Trial, bug, told
 from rgt.errors import bad_input
@@ -233,7 +234,8 @@ def eval_set(a: Sample, b: Sample) -> Iterator[Note]:
             message = (
                 f"arm {sample.arm.name}, {plural(typed, 'run')}: the value is typed, no rule says how it was computed"
             )
-            yield told("unrecorded", message, f"values of {sample.arm.name} typed, not computed")
+            fix = f"compute it: {bundle.command('results', '<run>', '--metric', '<name>', '--replace')}"
+            yield told("unrecorded", message, f"values of {sample.arm.name} typed, not computed", fix=fix)
     sizes = {reading.n for sample in (a, b) for reading in sample.readings if reading.n is not None}
     if len(hashes - {None}) > 1:
         shown = " vs ".join(_shown({(r.eval_set or "none")[:12] for r in sample.readings}) for sample in (a, b))

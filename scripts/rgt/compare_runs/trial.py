@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rgt.errors import bad_input
+from rgt.run.record import RUN_ID
 
 SPLITS = ("test", "val", None, "train")  # in this order, where the user names none
 Curve = dict[int, float]
@@ -62,6 +64,15 @@ class Trial:
 class Arm:
     name: str
     trials: list[Trial]
+    words: tuple[str, ...] = ()  # as they were named on the command line
+
+    @property
+    def title(self) -> str:
+        """A (new): its letter, and the folders or files that it was named by; of a run's id only the slug."""
+        last = [Path(word).name for word in self.words]
+        names = list(dict.fromkeys(name[16:-7] if RUN_ID.fullmatch(name) else name for name in last if name))
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        return f"{self.name} ({', '.join(names[:2])}{more})" if names else self.name
 
 
 @dataclass
@@ -109,9 +120,9 @@ def bug(code: str, message: str, disclose: str | None = None, fix: str | None = 
     return Note(code, "error", message, "bug-suspect", disclose or message, fix, path=path)
 
 
-def told(code: str, message: str, disclose: str | None = None, path: str = "") -> Note:
+def told(code: str, message: str, disclose: str | None = None, path: str = "", fix: str | None = None) -> Note:
     """A finding that travels with the number and changes no verdict."""
-    return Note(code, "warn", message, disclose=disclose or message, path=path)
+    return Note(code, "warn", message, disclose=disclose or message, path=path, fix=fix)
 
 
 def usable(value: float) -> bool:

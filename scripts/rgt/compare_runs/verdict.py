@@ -53,6 +53,12 @@ class Question:
     def fewest(self) -> int:
         return min(len(self.a.values), len(self.b.values))
 
+    @property
+    def more_seeds_decide(self) -> bool:
+        """Undecided by the numbers alone, with a spread to plan from."""
+        undecided = self.verdict == "undecided" and self.outcome and self.outcome.decision() == "undecided"
+        return bool(undecided and self.last_look and self.a.mean != self.b.mean) and self.fewest >= stats.FEWEST
+
 
 # -- what is compared
 
@@ -284,7 +290,7 @@ def _by_the_numbers(question: Question) -> tuple[str, str]:
     if word == "noise":
         why = f"runs of one arm differ as much as the arms do (p = {p:.2g})"
         return word, f"{why}; {least}, smaller ones are not excluded"
-    between = f"p = {p:.2g} is neither below {outcome.bar:.2g} nor from {stats.NOISE} on"
+    between = f"p = {p:.2g}: below {outcome.bar:.2g} would be an effect, {stats.NOISE} and more noise"
     if p >= stats.NOISE:
         between = f"p = {p:.2g}, yet the arms are {outcome.apart:.1f} of the runs' spread apart"
     return word, f"{between}; {least}; more seeds decide"
@@ -299,7 +305,7 @@ def disclosure(question: Question, general: list[Note]) -> str:
     arms = []
     for sample in (a, b):
         spread = "(" if len(sample.values) == 1 else f"± {short(sample.sd)} (sd, "
-        arms.append(f"{sample.arm.name} {short(sample.mean)} {spread}n={len(sample.values)})")
+        arms.append(f"{sample.arm.title} {short(sample.mean)} {spread}n={len(sample.values)})")
     parts = [" vs ".join(arms)]
     if outcome:
         low, high = outcome.ci

@@ -22,6 +22,7 @@ from typing import Any
 
 from rgt import bundle, files, git
 from rgt.errors import bad_input
+from rgt.metrics.table import split_and_rest
 from rgt.run import record, seal
 from rgt.run.record import Run
 from rgt.walk import walk
@@ -99,6 +100,9 @@ class Project:
         named = [item["metric"] for item in claim["evidence"] if item["run_id"] == run_id and "metric" in item]
         name = named[0] if named else claim["metric"]
         fitting = [row for row in rows if row["name"].lower() == name.lower()]
+        if not fitting:  # as the run's own file spells it: val_acc is the acc of val
+            split, rest = split_and_rest(name)
+            fitting = [row for row in rows if split and (row["name"], row.get("split")) == (rest, split)]
         for key in ("split", "dataset"):
             fitting = [row for row in fitting if key not in claim or row.get(key, claim[key]) == claim[key]]
         if len(fitting) == 1:
@@ -122,6 +126,11 @@ class Project:
 
 def _title(row: dict[str, Any]) -> str:
     return " ".join(str(row[key]) for key in ("name", "split", "dataset") if row.get(key))
+
+
+def empty(path: Path) -> Project:
+    """The project of an EVIDENCE.json that is not written yet."""
+    return Project(path, {"claims": [], "aliases": {}})
 
 
 def load(path: Path) -> Project:

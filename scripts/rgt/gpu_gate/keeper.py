@@ -301,6 +301,7 @@ class Supervisor:
         self.code: int | None = None
         self.ending: str | None = None  # "timeout" or "cancelled" once we end it ourselves
         self.note: str | None = None
+        self.warned = ""
         self.leftovers_named = False
 
     def run(self) -> tuple[str, int, str | None]:
@@ -309,6 +310,7 @@ class Supervisor:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 if self.ending:
                     self._signal_tree(signal.SIGKILL)
+                    self.note = f"{self.warned}, SIGKILL after {units.show_duration(self.grace)}"
                     self.deadline = time.monotonic() + KILL_AGAIN_SECONDS
                 else:
                     self._end("timeout", f"timeout after {units.show_duration(self.timeout)}")
@@ -356,8 +358,8 @@ class Supervisor:
             return
         self.ending, self.deadline = state, time.monotonic() + self.grace
         count = self._signal_tree(signal.SIGTERM)
-        self.note = f"{why}: SIGTERM to {count} processes, SIGKILL after {units.show_duration(self.grace)}"
-        self.say(self.note)
+        self.note = self.warned = f"{why}: SIGTERM to {count} processes"
+        self.say(f"{self.note}, to what is left after {units.show_duration(self.grace)} SIGKILL")
 
     def _signal_tree(self, number: int) -> int:
         tree = processes.descendants(os.getpid())

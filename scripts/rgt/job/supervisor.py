@@ -116,7 +116,8 @@ class Supervisor:
         deadline = time.monotonic() + LOCK_SECONDS
         while not (active := self._lock("active")):
             if self.signal or (not is_standby and time.monotonic() > deadline):
-                print(f"supervise: {self.run.path} has a supervisor already", file=sys.stderr)
+                if not is_standby:
+                    print(f"supervise: {self.run.path} has a supervisor already", file=sys.stderr)
                 return 0 if is_standby else REFUSED
             time.sleep(POLL)
         with active:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rgt import files, schema
+from rgt import bundle, files, schema
 from rgt.errors import RgtError, bad_input
 from rgt.notice import channels
 
@@ -47,6 +47,13 @@ def config_file() -> Path:
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     path = Path(os.environ.get("RGT_CONFIG") or home / "rgt").expanduser()
     return path / "notify.yaml" if path.is_dir() or "RGT_CONFIG" not in os.environ else path
+
+
+def nobody() -> str:
+    """Why nobody is told, and what to do about it."""
+    path = config_file()
+    state = "names no channel" if path.exists() else "does not exist"
+    return f"{path} {state}; {bundle.command('notify', '--help')} shows what to write there"
 
 
 def load() -> Config | None:

@@ -78,6 +78,7 @@ class Command:
 
     words: list[str]
     stdin: str = ""
+    source: str = ""  # where the provider documents it
 
     @property
     def text(self) -> str:
@@ -92,7 +93,8 @@ class Command:
         try:
             done = subprocess.run(self.words, input=stdin, capture_output=True, timeout=seconds)
         except FileNotFoundError:
-            raise lacking(f"{self.words[0]} is not installed here; install it, or run by hand: {self.text}") from None
+            how = f"its documentation ({self.source.split(',')[0]}) says how" if self.source else "install it"
+            raise lacking(f"{self.words[0]} is not installed here: {how}, or use the provider's console") from None
         except subprocess.TimeoutExpired:
             return Reply(124, "", f"did not end within {seconds:g} s")
         except OSError as error:
@@ -122,4 +124,4 @@ def command(fact: dict[str, Any] | None, values: dict[str, str]) -> Command | No
         how = "--id ID" if missing[0] == "id" else f"--set {missing[0]}=VALUE"
         raise bad_input(f"the command of this platform needs its {missing[0]}: give {how} ({shlex.join(fact['argv'])})")
     words = [_HOLE.sub(lambda hole: values[hole[1]], word) for word in fact["argv"]]
-    return Command(words, fact.get("stdin", ""))
+    return Command(words, fact.get("stdin", ""), fact.get("source", ""))

@@ -45,6 +45,7 @@ LEAK, PLATEAU, UNSTEADY, NONE, UNJUDGED = "leak", "plateau", "unsteady", "none",
 WARMUP = 0.2  # of the whole
 _BLOCKS = 8
 _FEWEST = 4  # blocks, or evaluations, to tell growth from noise
+_ENOUGH = 20  # samples that give as many blocks behind the warm-up
 _SURE = 2.5  # standard errors; a little more than 2 because the blocks are few
 WORTH = 2 << 20  # bytes over what was watched; less is noise of the allocator
 _TIMER = 0.5  # seconds between samples when nothing is printed
@@ -318,24 +319,18 @@ def judge(watched: Watched) -> Result:
     for part in parts:
         if part.slope.verdict == LEAK:
             _add(part, watched, result)
-    for row in watched.inside:  # hooks, and what visibly grows although the slopes are not clear about it
-        if row["hooks"] > _HOOKS and row["hooks"] >= row["steps"] / 2 > 0:
-            message = f"{row['hooks']} hooks are registered after {row['steps']} optimizer steps: one more each step"
-            result.add("growth", message, where=f"pid {row['pid']}")
-            result.fix("register once, outside of the loop; or keep the handle and remove() it")
-        told = " ".join(finding.message for finding in result.findings)
-        for one in row["growing"]:
-            heavy = one["elements"] * one["each"] >= WORTH or (one["graph"] and one["elements"] >= _KEPT_GRAPHS)
-            if heavy and one["name"] and one["name"] not in told:
-                mode = max(one["by"], key=lambda name: one["by"][name])
-                message = f"{one['name']} grows in {mode}: {_shown(one)}, though the process shows no clear slope"
-                result.add("growth", message, where=f"pid {row['pid']}", severity="warn")
+    judged = any(part.slope.verdict != UNJUDGED for part in parts)
+    _judge_inside(watched, result, judged)
     if watched.code:
         how = processes.signal_name(-watched.code) if watched.code < 0 else f"exit code {watched.code}"
         result.add("failed", f"the command ended with {how}; what it did until then was judged", severity="warn")
     shown = "; ".join(map(str, parts))
-    if not any(part.slope.verdict != UNJUDGED for part in parts):
-        result.unjudged = f"{len(samples)} samples in {took:.0f} s are too few: give --duration more, or log more often"
+    if not judged:
+        usable = len(watched.steady)
+        longer = f"--duration {math.ceil(took * _ENOUGH / max(1, usable)) + 1}s, or " if watched.code is None else ""
+        few = f"{usable} usable samples in {took:.0f} s are too few for a slope, about {_ENOUGH} are needed"
+        named = [one.message for one in result.findings if one.code == "growth"]
+        result.unjudged = "; ".join([*named, f"{few}: {longer}print steps more often"])
     hidden = f"; {watched.hidden} processes may not be read" if watched.hidden else ""
     result.evidence = f"{shown}; {_UNSEEN}{hidden}"
     return result
@@ -395,6 +390,25 @@ def _add(part: Part, watched: Watched, result: Result) -> None:
     }
     fix = fixes.get(part.name, "a cache in the dataset, or objects copied on access (DP19): bound it, keep arrays")
     result.fix(f"{fix}; then measure again, until nothing grows -> references/training/data-pipeline.md")
+
+
+def _judge_inside(watched: Watched, result: Result, judged: bool) -> None:
+    """Hooks, and what visibly grows although the slopes are not clear about it."""
+    sizes = [sum(sample.main.values()) for sample in watched.samples] or [0]
+    grew = f"the process grew by {show_size(max(0, sizes[-1] - sizes[0]))}"
+    beside = "the process itself shows no clear slope" if judged else grew
+    for row in watched.inside:
+        if row["hooks"] > _HOOKS and row["hooks"] >= row["steps"] / 2 > 0:
+            message = f"{row['hooks']} hooks are registered after {row['steps']} optimizer steps: one more each step"
+            result.add("growth", message, where=f"pid {row['pid']}")
+            result.fix("register once, outside of the loop; or keep the handle and remove() it")
+        told = " ".join(finding.message for finding in result.findings)
+        for one in row["growing"]:
+            heavy = one["elements"] * one["each"] >= WORTH or (one["graph"] and one["elements"] >= _KEPT_GRAPHS)
+            if heavy and one["name"] and one["name"] not in told:
+                mode = max(one["by"], key=lambda name: one["by"][name])
+                message = f"{one['name']} grows in {mode}: {_shown(one)}; {beside}"
+                result.add("growth", message, where=f"pid {row['pid']}", severity="warn")
 
 
 def _shown(one: dict[str, Any]) -> str:

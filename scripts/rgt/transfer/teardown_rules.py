@@ -104,9 +104,10 @@ class Case:
         return self.local, self.profile, self.box_id, self.act
 
     def log(self, event: str, **detail: Any) -> str:
-        """Write a decision down; why that failed, or nothing."""
+        """Write a decision down; why that failed, or nothing. An empty folder is no run and stays empty."""
         try:
-            log_decision(self.local, event, act="down", **detail)
+            if any(self.local.iterdir()):
+                log_decision(self.local, event, act="down", **detail)
         except RgtError as error:
             progress(f"warning: {error.message}")
             return error.message
@@ -453,7 +454,8 @@ def consequences(case: Case) -> Iterator[tuple[str, str]]:
 
 def page(case: Case) -> Iterator[tuple[str, str]]:
     """What the user is shown before the decision, as (what, sentence)."""
-    yield "run", f"{case.run_id}, {'pulled from ' if case.manifest else 'on '}{case.source or 'nowhere'}"
+    where = f"{'pulled from' if case.manifest else 'on'} {case.source}" if case.source else "where it is is not known"
+    yield "run", f"{case.run_id}, {where}"
     if case.store:
         yield "stored", f"{case.store['store']}: {len(case.store['files'])} files, by the hashes it tells now"
     yield "platform", case.facts["title"]
@@ -466,4 +468,5 @@ def page(case: Case) -> Iterator[tuple[str, str]]:
     if left := case.disks.left:
         yield "left out", ", ".join(left[:_GROUPS]) + (f" and {len(left) - _GROUPS} more" if left[_GROUPS:] else "")
     yield from (("note", note) for note in case.notes)
-    yield "command", f"{case.command}   ({'cannot' if case.act == 'destroy' else 'can'} be undone)"
+    keep = "; to keep the disk: --act stop" if "stop" in case.facts["verbs"] else ""
+    yield "command", f"{case.command}   ({f'cannot be undone{keep}' if case.act == 'destroy' else 'can be undone'})"

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle
 from rgt.errors import RgtError, lacking
 from rgt.run import record
 from rgt.watch import status
@@ -31,8 +30,7 @@ def require_channel() -> None:
         raise lacking("this copy of the scripts cannot tell anybody; poll from your machine with --tell") from None
     config = telling.load()
     if not config or not config.channels:
-        test = bundle.command("notify", "test")
-        raise lacking(f"nobody would be told: {telling.config_file()} names no channel; see {test} --help")
+        raise lacking(f"nobody would be told: {telling.nobody()}")
 
 
 def tell(found: dict[str, Any]) -> Iterator[str]:
