@@ -136,12 +136,24 @@ def watch(command: list[str], duration: float, steps: int | None, sink: BinaryIO
         settings = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if inside:
             settings |= interpreter.observed(_OBSERVER, Path(folder))
+        child: subprocess.Popen[bytes] | None = None
+        told = False  # to end, while the command was being started
+
+        def end(*_: object) -> None:
+            nonlocal told
+            told = True
+            if child:
+                sys.exit(128 + signal.SIGTERM)
+
+        before = signal.signal(signal.SIGTERM, end)
         try:
             child = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, env=settings, start_new_session=True)
         except OSError as error:
+            signal.signal(signal.SIGTERM, before)
             raise bad_input(f"cannot start {command[0]}: {error.strerror}") from None
-        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
+            if told:
+                end()
             watched = _follow(child, duration, steps, sink)
         finally:  # also when we are told to end: SIGTERM to its group, then SIGKILL
             with contextlib.suppress(ProcessLookupError):
