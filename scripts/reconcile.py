@@ -208,7 +208,7 @@ def _add(report: Report, path: Path, outcome: Outcome, truth: str, strict: bool)
         report.add("unknown-claim", "error", outcome.why, path=str(path), line=place.line, evidence=place.reported)
         return
     name = outcome.formula or (facts[0].id if facts else "")
-    written = "spread " if outcome.why == "the spread differs" else ""
+    written = "spread " if outcome.why.startswith("the spread differs") else ""
     has = (
         f"{'gives' if outcome.formula else 'has'} {written}{outcome.expected or 0:.6g}{' %' if outcome.percent else ''}"
     )
