@@ -865,6 +865,28 @@ def test_a_percentage_in_a_caption_is_no_unit_and_a_stroke_divides_numbers(tmp_p
     assert [row["reported"] for row in report["numbers"] if row["outcome"] == "match"] == ["0.854", "0.447", "0.702"]
 
 
+def test_a_column_of_fractions_under_percent_is_a_way_to_write_it(tmp_path: Path) -> None:
+    table = "| system (%) | MNLI (%) |\n|---|---|\n| fox | 0.854 |\n| owl | 0.832 |\n| elk | 0.447 |\n"
+    truth = {"acc": {"fox": 85.4, "owl": 83.2, "elk": 44.7}}
+    (tmp_path / "results.json").write_text(json.dumps(truth))
+    (tmp_path / "a.md").write_text(table)
+    named = ("--values", "results.json", "a.md", "--sheet", "numbers.jsonl")
+    front_door.report("reconcile.py", *named, cwd=tmp_path)
+    fill(tmp_path, n0_854="acc/fox", n0_832="acc/owl", n0_447="acc/elk")
+    assert front_door.report("reconcile.py", *named, cwd=tmp_path)["findings"] == []
+    (tmp_path / "a.md").write_text(table.replace("0.832", "83.2"))
+    assert drifts(front_door.report("reconcile.py", *named, cwd=tmp_path)) == [(3, "0.854"), (5, "0.447")]
+
+
+def test_a_value_that_equals_a_point_of_a_sweep_is_asked(tmp_path: Path) -> None:
+    lines = ["method,alpha,rounds,acc", "fox,0.1,412,0.81", "fox,0.5,236,0.84", "owl,0.1,268,0.83", "owl,0.5,164,0.85"]
+    (tmp_path / "results.csv").write_text("\n".join(lines))
+    (tmp_path / "a.md").write_text("| | until 80 |\n|---|---|\n| fox | 412 |\n| owl | 236 |\n")
+    named = ("--values", "results.csv", "a.md", "--sheet", "numbers.jsonl")
+    front_door.report("reconcile.py", *named, cwd=tmp_path)
+    assert [row["number"] for row in rows(tmp_path)] == ["412", "236"]
+
+
 def test_a_sheet_of_hostile_documents_stays_one_line_per_row(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("x\x1b[2J\u202e\u2028 \x9b 31.7 \n")
     report = sheeted(tmp_path)
