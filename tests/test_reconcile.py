@@ -857,7 +857,7 @@ def test_a_number_is_held_against_its_meaning_as_it_is_written(tmp_path: Path, t
 
 
 def test_a_percentage_in_a_caption_is_no_unit_and_a_stroke_divides_numbers(tmp_path: Path) -> None:
-    table = "Table: AUC with 95% CI\n\n| | nq | mt |\n|---|---|---|\n| fox | 0.854/0.447 | 0.702 |\n"
+    table = "Table: AUC with 95% CI\n\n| | nq | mt |\n|---|---|---|\n| fox | 0.854/0.447 | 0.702/100 |\n"
     truth = {"auc": {"fox": {"nq": 0.854, "mt": 0.702}}, "kappa": {"fox": {"nq": 0.447}}}
     (tmp_path / "results.json").write_text(json.dumps(truth))
     (tmp_path / "a.md").write_text(table)
