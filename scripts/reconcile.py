@@ -189,7 +189,9 @@ def _kept(sheet: Sheet, asked: dict[str, Asked], strict: bool, report: Report) -
     if bad:
         return f"{bad} rows of {sheet.path} cannot be read, {len(waiting)} wait for a meaning"
     if not waiting:
-        return f"every number is settled or has a meaning in {sheet.path}"
+        left = report.data["unexplained"]  # short numbers that no sheet asks for
+        rest = f"; {left} numbers are unexplained: --explain lists them" if left else ""
+        return f"every {'row' if left else 'number is settled or'} has a meaning in {sheet.path}{rest}"
     files = len({row.file for row in waiting})
     return (
         f"{len(waiting)} numbers of {files} documents wait for a meaning in {sheet.path}: fill `means` (the number of "
@@ -208,10 +210,8 @@ def _add(report: Report, path: Path, outcome: Outcome, truth: str, strict: bool)
         report.add("unknown-claim", "error", outcome.why, path=str(path), line=place.line, evidence=place.reported)
         return
     name = outcome.formula or (facts[0].id if facts else "")
-    written = "spread " if outcome.why == "the spread differs" else ""
-    has = (
-        f"{'gives' if outcome.formula else 'has'} {written}{outcome.expected or 0:.6g}{' %' if outcome.percent else ''}"
-    )
+    written = "spread " if outcome.why.startswith("the spread differs") else ""
+    has = f"{'gives' if outcome.formula else 'has'} {written}{outcome.expected or 0:.6g}{' %' * outcome.percent}"
     should = "" if outcome.expected is None else f"; {truth} {has}"
     message = f"{name}{': ' if name else ''}{place.reported}{should} ({outcome.why}) [{outcome.sure}]"
     fix = f"generate it from {name or 'the values'}, or correct {truth}"
@@ -224,14 +224,9 @@ def _add(report: Report, path: Path, outcome: Outcome, truth: str, strict: bool)
 
 def _row(path: Path, outcome: Outcome) -> dict[str, Any]:
     place = outcome.place
-    row = {
-        "path": str(path),
-        "line": place.line,
-        "where": place.where,
-        "reported": place.reported,
-        "outcome": outcome.kind,
-    }
-    row |= {"values": [fact.id for fact in outcome.facts[:8]], "sure": outcome.sure, "expected": outcome.expected}
+    row = {"path": str(path), "line": place.line, "where": place.where, "reported": place.reported}
+    row |= {"outcome": outcome.kind, "values": [fact.id for fact in outcome.facts[:8]]}
+    row |= {"sure": outcome.sure, "expected": outcome.expected}
     names = [term for terms in (place.own or place.around).values() for term in terms]
     return row | {"why": outcome.why or "by " + ", ".join(names or ["its digits alone"])}
 

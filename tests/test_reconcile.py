@@ -818,6 +818,75 @@ def test_rounding_units_and_bounds_of_what_the_sheet_says(tmp_path: Path) -> Non
         assert finding["evidence"] in wrong
 
 
+STATED = {  # what is written, its meaning, and the value that it should say; none where it is right
+    "It runs at up to 0.14 s.": ("rtf/fox", ""),
+    "It runs at up to 0.92 s.": ("rtf/fox", "0.141"),
+    "It runs at over 0.12.": ("rtf/fox", ""),
+    "It runs at over 0.012.": ("rtf/fox", "0.141"),
+    "It took 6.14 万 GPU 小时.": ("gpu_hours/fox", ""),
+    "It took 61.4 万 GPU 小时.": ("gpu_hours/fox", "6.14"),
+    "It solves 8.3% of them.": ("exact_match strict/fox", ""),
+    "It solves 0.083% of them.": ("exact_match strict/fox", "8.34"),
+    "It gets 85.2 ± 0.8 there.": ("acc_mean/fox", ""),
+    "It gets 85.2 ± 8.2 there.": ("acc_mean/fox", "spread 0.82"),
+    "It gets 4.09 ± 0.08 there.": ("tts/fox/mos", ""),
+    "It gets 4.09 ± 0.80 there.": ("tts/fox/mos", "spread 0.08"),
+    "It loses 0.4863 there.": ("loss/fox", "0.0098"),
+}
+
+
+@pytest.mark.parametrize("text", STATED)
+def test_a_number_is_held_against_its_meaning_as_it_is_written(tmp_path: Path, text: str) -> None:
+    truth = {
+        "rtf": {"fox": 0.141},
+        "gpu_hours": {"fox": 61400},
+        "exact_match strict": {"fox": 0.0834},
+        "acc_mean": {"fox": 0.8521, "owl": 0.7},
+        "acc_std": {"fox": 0.0082, "owl": 0.001},
+        "tts": {"fox": {"mos": 4.09, "ci95": 0.08}},
+        "loss": {"fox": 0.0098},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(truth))
+    (tmp_path / "a.md").write_text(text)
+    named = ("--values", "results.json", "a.md", "--sheet", "numbers.jsonl")
+    front_door.report("reconcile.py", *named, cwd=tmp_path)
+    means, right = STATED[text]
+    (tmp_path / "numbers.jsonl").write_text(json.dumps({**rows(tmp_path)[0], "means": means}) + "\n")
+    found = front_door.report("reconcile.py", *named, cwd=tmp_path)["findings"]
+    assert [f"results.json has {right} " in finding["message"] for finding in found] == ([True] if right else [])
+
+
+def test_a_percentage_in_a_caption_is_no_unit_and_a_stroke_divides_numbers(tmp_path: Path) -> None:
+    table = "Table: AUC with 95% CI\n\n| | nq | mt |\n|---|---|---|\n| fox | 0.854/0.447 | 0.702/100 |\n"
+    truth = {"auc": {"fox": {"nq": 0.854, "mt": 0.702}}, "kappa": {"fox": {"nq": 0.447}}}
+    (tmp_path / "results.json").write_text(json.dumps(truth))
+    (tmp_path / "a.md").write_text(table)
+    report = front_door.report("reconcile.py", "--values", "results.json", "a.md", "--explain", cwd=tmp_path)
+    assert [row["reported"] for row in report["numbers"] if row["outcome"] == "match"] == ["0.854", "0.447", "0.702"]
+
+
+def test_a_column_of_fractions_under_percent_is_a_way_to_write_it(tmp_path: Path) -> None:
+    table = "| system (%) | MNLI (%) |\n|---|---|\n| fox | 0.854 |\n| owl | 0.832 |\n| elk | 0.447 |\n"
+    truth = {"acc": {"fox": 85.4, "owl": 83.2, "elk": 44.7}}
+    (tmp_path / "results.json").write_text(json.dumps(truth))
+    (tmp_path / "a.md").write_text(table)
+    named = ("--values", "results.json", "a.md", "--sheet", "numbers.jsonl")
+    front_door.report("reconcile.py", *named, cwd=tmp_path)
+    fill(tmp_path, n0_854="acc/fox", n0_832="acc/owl", n0_447="acc/elk")
+    assert front_door.report("reconcile.py", *named, cwd=tmp_path)["findings"] == []
+    (tmp_path / "a.md").write_text(table.replace("0.832", "83.2"))
+    assert drifts(front_door.report("reconcile.py", *named, cwd=tmp_path)) == [(3, "0.854"), (5, "0.447")]
+
+
+def test_a_value_that_equals_a_point_of_a_sweep_is_asked(tmp_path: Path) -> None:
+    lines = ["method,alpha,rounds,acc", "fox,0.1,412,0.81", "fox,0.5,236,0.84", "owl,0.1,268,0.83", "owl,0.5,164,0.85"]
+    (tmp_path / "results.csv").write_text("\n".join(lines))
+    (tmp_path / "a.md").write_text("| | until 80 |\n|---|---|\n| fox | 412 |\n| owl | 236 |\n")
+    named = ("--values", "results.csv", "a.md", "--sheet", "numbers.jsonl")
+    front_door.report("reconcile.py", *named, cwd=tmp_path)
+    assert [row["number"] for row in rows(tmp_path)] == ["412", "236"]
+
+
 def test_a_sheet_of_hostile_documents_stays_one_line_per_row(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("x\x1b[2J\u202e\u2028 \x9b 31.7 \n")
     report = sheeted(tmp_path)

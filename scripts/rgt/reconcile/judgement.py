@@ -141,6 +141,9 @@ def _spread(place: Place, vocabulary: Vocabulary) -> Outcome:
 def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome:
     """A slip of the one fact that the words name, when nothing else explains the number."""
     named = meant(place, vocabulary)
+    single = (fact for fact in vocabulary.truth.others if fact.id.startswith(f"{named[0].id}/")) if named else ()
+    if any(reading(fact, place.numeral, place.unit) for fact in single):
+        return Outcome(place, "unexplained", named[:1], why="a single run")
     values = {fact.value for fact in named}
     why = _unlike(place, named, vocabulary) if len(values) == 1 else f"the words leave {len(values)} values open"
     miss = slip(named[0], place.numeral, place.unit) if not why else None

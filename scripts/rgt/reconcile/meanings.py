@@ -23,7 +23,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rgt.reconcile.facts import Fact
+from rgt.reconcile.facts import UNITS, Fact, is_share
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.readings import rounds_to, scales, slip, spread_agrees
 from rgt.reconcile.vocabulary import Vocabulary
@@ -52,9 +52,9 @@ _ABOUT = 0.05  # relative: "about 90" for 88.2
 _FLOOR = re.compile(
     r"over|above|more|greater|exceed|least|beyond|surpass|better|higher|[>≥≫]|超|至少|高于|大于|不低|不少", re.I
 )
-_CEILING = re.compile(
-    r"under|below|less|fewer|at most|within|up to|lower|worse|[<≤≪]|至多|低于|小于|不到|不超|以内", re.I
-)
+_CEILING = re.compile(r"under|below|less|fewer|at most|within|lower|worse|[<≤≪]|至多|低于|小于|不到|不超|以内", re.I)
+_MAXIMUM = re.compile(r"\bup to\b|\bas (?:much|many|high|low|few|little) as\b", re.I)  # says the value itself
+_FAR = 0.5  # relative: no bound of that value, but another number
 
 
 class Malformed(ValueError):
@@ -234,7 +234,7 @@ def misses(found: Meaning, numeral: Numeral, unit: str, text: str) -> Miss | Non
     factors: tuple[float, ...] = (1.0,)
     if kind == "value":
         largest = max(found.facts, key=lambda one: abs(one.value))
-        factors = scales(largest, numeral, unit) or (1.0,)
+        factors = _written_as(largest, numeral, unit)
     elif kind == "ratio":
         percent = numeral.percent or unit == "%"
         factors = (100.0,) if percent else (1.0,) if numeral.role == "ratio" else (1.0, 100.0)
@@ -247,12 +247,21 @@ def misses(found: Meaning, numeral: Numeral, unit: str, text: str) -> Miss | Non
                     return None
     if fact and not miss and numeral.spread is not None and numeral.role == "":
         agree = (spread_agrees(fact, numeral, factor, other=True) for factor in factors)
-        return None if any(agree) else Miss((fact.spread or 0.0) * factors[0], "the spread differs")
+        scale = next((each for each in factors if rounds_to(exact * each, numeral.value, numeral.ulp)), factors[0])
+        return None if any(agree) else Miss((fact.spread or 0.0) * scale, "the spread differs")
     if miss and kind == "ratio":
         miss.percent = miss.expected != exact
     if miss and fact and (slipped := slip(fact, numeral, unit)):
         miss.why = slipped.what
     return miss
+
+
+def _written_as(fact: Fact, numeral: Numeral, unit: str) -> tuple[float, ...]:
+    """What a value that is known to be meant is multiplied with, the likelier way to write it first."""
+    kind, factor = UNITS.get(numeral.unit, ("", 1.0))
+    factors = scales(fact, numeral, unit) or ((1 / factor,) if kind == "count" else (1.0,))  # 61400 hours as 6.14 万
+    fraction = numeral.percent and factors == (100.0, 1.0) and any(map(is_share, fact.id.split("/")))
+    return (100.0,) if fraction else factors
 
 
 def _roundings(numeral: Numeral, factors: tuple[float, ...]) -> Iterator[Callable[[Fact], float]]:
@@ -273,7 +282,11 @@ def _nearest(found: Meaning, numeral: Numeral, possible: list[float], text: str)
     written = numeral.value
     if any(_says(value, numeral, text) for value in possible):
         return None
-    expected = min(possible, key=lambda value: abs(math.log(abs(value / written))) if value and written else 1e9)
+    # beside 0.49 the fraction 0.0098 is to be written so, and not as 0.98
+    alike = [value for value in possible if (abs(value) <= 1) == (abs(written) <= 1)]
+    expected = min(
+        alike or possible, key=lambda value: abs(math.log(abs(value / written))) if value and written else 1e9
+    )
     turned = any(_says(-value, numeral, text) for value in possible)
     return Miss(expected, "the sign or the order is wrong" if turned else "the value differs")
 
@@ -285,6 +298,9 @@ def _says(value: float, numeral: Numeral, text: str) -> bool:
         return abs(value - numeral.value) <= _ABOUT * abs(value)
     if numeral.role == "bound":
         near = text[max(0, numeral.start - 25) : numeral.end + 6]
+        apart = abs(value - numeral.value) > _FAR * max(abs(value), abs(numeral.value))
+        if _MAXIMUM.search(near) or (apart and numeral.digits > 1):
+            return False
         floor, ceiling = _FLOOR.search(near), _CEILING.search(near)
         if floor and not ceiling:
             return value >= numeral.value

@@ -19,7 +19,8 @@ from rgt.reconcile.facts import UNITS, WORDS, known_words
 # an exponent has two digits at most: no result has more, and 1e400 is no float
 _BODY = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+)"
 _NUMBER = re.compile(
-    rf"""(?<![A-Za-z0-9_.\-/\\^])
+    rf"""(?:(?<![A-Za-z0-9_.\-/\\^])  # 40.8/50.8 are two, 84.83/100 is one
+    |(?:(?<=\.\d/)|(?<=\.\d\d/)|(?<=\.\d\d\d/)|(?<=%/))(?=\d*\.\d))
     (?P<sign>[-+])?(?P<body>{_BODY})
     (?:[eE](?P<exp>[-+]?\d{{1,2}})(?![A-Za-z0-9]))?
     (?:\s?(?:[x×·*\s]|\\times|\\cdot)\s?10\s?(?:\^|\*\*)\s?\{{?(?P<power>[-+]?\d{{1,2}})(?!\d)\}}?)?

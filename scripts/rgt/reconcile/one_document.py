@@ -97,16 +97,12 @@ def corrected(path: Path, outcomes: list[Outcome]) -> list[str]:
     new = list(old)
     for outcome in certain:
         numeral, at = outcome.place.numeral, outcome.place.line - 1
-        decimals = max(
-            0,
-            len(re.sub(r".*?\.|[^\d.].*", "", outcome.place.reported))
-            if "." in outcome.place.reported.split("±")[0]
-            else 0,
-        )
-        written = re.match(r"[-+−]?[\d.,]*\d(?:e-?\d+)?", outcome.place.reported)
+        reported = outcome.place.reported
+        decimals = len(re.sub(r".*?\.|[^\d.].*", "", reported)) if "." in reported.split("±")[0] else 0
+        written = re.match(r"[-+−]?[\d.,]*\d(?:e-?\d+)?", reported)
         if (
             not written
-            or outcome.why in ("the spread differs", "mean and spread are swapped")
+            or outcome.why.startswith(("the spread differs", "mean and spread are swapped"))
             or not 0 <= at < len(new)
         ):
             continue

@@ -47,6 +47,7 @@ _COMPARES = re.compile(
     re.I,
 )
 BY_SHEET = "certain, by the sheet"
+_COLUMN, _TIMES_100 = 3, re.compile(r"it is off by a factor of (?:100|0\.01); by line")
 _CHANGES: tuple[tuple[str, Callable[[float, float], float]], ...] = (
     ("{0} - {1}", lambda a, b: a - b),
     ("({0} - {1}) / {1}", lambda a, b: (a - b) / b),
@@ -157,6 +158,7 @@ def ask(name: str, read: list[tuple[Block, list[Outcome]]], rows: dict[str, Row]
                 continue
             row.values = {each: _shown(each, vocabulary) for each in ids}
             asked.rows.append(_context(row, block, one))
+        _accept_scaled_columns(outcomes)
     for one in waiting:
         if one.kind != "drift":
             one.kind = "unexplained"
@@ -178,6 +180,18 @@ def _decide(one: Outcome, meaning: Meaning, at: int) -> None:
         one.percent = miss.percent
 
 
+def _accept_scaled_columns(outcomes: list[Outcome]) -> None:
+    """A factor of 100 that all cells of a column have is a way to write it, and no slip."""
+    columns: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        if one.place.cell and one.facts:
+            columns.setdefault(one.place.text.rpartition(" | ")[2], []).append(one)
+    for cells in columns.values():
+        if len(cells) >= _COLUMN and all(_TIMES_100.match(one.why) for one in cells):
+            for one in cells:
+                one.kind, one.sure, one.expected, one.why = "match", "", None, "its column is in per cent"
+
+
 # -- what is asked
 
 
@@ -188,7 +202,11 @@ def _open(one: Outcome, vocabulary: Vocabulary) -> bool:
     if is_idle(place):
         return False
     if place.cell and numeral.ulp >= 1 and f"{numeral.value:g}" in vocabulary.axes.get("sweep", ()):
-        return False  # which point of a sweep its row is
+        # mostly the point of a sweep that its row is; but a value of the file may be as large, or named as its column
+        named = re.compile(rf"(?<![\d.]){numeral.value:.0f}(?!\d)")
+        values = (fact.value == numeral.value and not named.search(fact.id) for fact in vocabulary.by_id.values())
+        known = vocabulary.others(place.text.rpartition(" | ")[2], settings=True) or any(values)
+        return bool(known) and one.kind in ("other", "unexplained")
     if one.kind == "other":
         near = place.text if place.cell else place.text[max(0, numeral.start - _NEXT) : numeral.end + _NEXT]
         settings = vocabulary.others(near, settings=True)

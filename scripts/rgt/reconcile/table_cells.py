@@ -68,7 +68,7 @@ def table_outcomes(table: Table, vocabulary: Vocabulary) -> Iterator[Outcome]:
         return
     head, body = table.rows[: table.header], table.rows[table.header :]
     corner = _header_text(head, 0)
-    shared_unit = "%" if any("%" in text or "percent" in text.lower() for text in (corner, table.caption)) else ""
+    shared_unit = "%" if any(map(_in_percent, (corner, table.caption))) else ""
     columns = [_label(_header_text(head, index), vocabulary, shared_unit) for index in range(max(map(len, table.rows)))]
     firsts = [row[0].text.strip() for row in body if row]
     columns[0].counts = firsts in ([str(number + first) for number in range(len(firsts))] for first in (0, 1))
@@ -175,6 +175,7 @@ def _label(text: str, vocabulary: Vocabulary, unit: str) -> _Label:
     return label
 
 
+_SOME_PERCENT = re.compile(r"(?<![\w.@-])\d+(?:\.\d+)?\s?\\?(?:%|percent\b)")
 _RATE = re.compile(r"[A-Za-z]+\.?/s(?:ec)?\b")
 
 
@@ -184,7 +185,13 @@ def _unit_of(text: str) -> str:
     for inside in re.findall(r"[(\[/,]\s?([A-Za-zµμ%/]+|毫秒|秒|小时|万|亿)\s?[)\]]?", text):
         if inside in UNITS or inside.lower() in UNITS:
             return str(inside.lower())
-    return "%" if "%" in text else ""
+    return "%" if _in_percent(text, "") else ""
+
+
+def _in_percent(text: str, word: str = "percent") -> bool:
+    """Does a label say it of its metric? "Accuracy (%)", and not "95% CI" or "rounds until 80% accuracy"."""
+    rest = _SOME_PERCENT.sub(" ", text.lower())
+    return "%" in rest or (word and word in rest) is True
 
 
 def _row_label(row: list[Cell], columns: list[_Label], vocabulary: Vocabulary, group: Terms) -> _Label:
@@ -202,7 +209,8 @@ def _row_label(row: list[Cell], columns: list[_Label], vocabulary: Vocabulary, g
 def _cells(cell: Cell, row: _Label, column: _Label, vocabulary: Vocabulary) -> list[Place]:
     """Its number, or each of those that a stroke divides: 0.19 / 0.16."""
     found = [n for n in find_numerals(cell.text, vocabulary.units, in_cell=True) if n.role not in IDLE]
-    if _SETTING_HEAD.fullmatch(column.text) and not column.terms:
+    measured = found and found[0].unit  # a size of 36.3M is none of a sweep
+    if _SETTING_HEAD.fullmatch(column.text) and not column.terms and not measured:
         settings = vocabulary.others(column.text, settings=True)
         return [_place(n._replace(role="setting"), cell, row, column) for n in found[:1] if settings]
     beside = [b for a, b in pairwise(found) if re.fullmatch(r"\W*/\W*", cell.text[a.end : b.start])]

@@ -67,6 +67,16 @@ def _stems(text: str) -> set[str]:
     }
 
 
+_SPREAD_WORD = re.compile(rf"(?<![^\W_])(?:{'|'.join(sorted(known_words('keys', 'spread')))}|ci\d*)(?![^\W_])")
+_VALUE_WORD = re.compile(rf"(?<![^\W_])(?:{'|'.join(sorted(known_words('keys', 'value')))})(?![^\W_])")
+
+
+def _without_statistic(name: str) -> str:
+    """ "acc_std/fox" and "acc_mean/fox" as "acc/fox" """
+    text = _VALUE_WORD.sub("", _SPREAD_WORD.sub("", name))
+    return "/".join(filter(None, (re.sub(r"[\W_]+", " ", part).strip() for part in text.split("/"))))
+
+
 _CHOSEN = _stems(" ".join(known_words("keys", "chosen")))
 
 
@@ -99,6 +109,7 @@ class Vocabulary:
         for fact in facts:  # an error rate of 1.4 beside one of 12.5 is a percentage, too
             if fact.share and not fact.unit and fact.terms.get("metric") in in_percent:
                 fact.unit = "%"
+        self._pair_spreads()
         self.rare = self._rare()
         self.axes_of: dict[str, set[str]] = {}  # metric -> axes that its facts have
         for fact in facts:
@@ -113,6 +124,17 @@ class Vocabulary:
         self._sizes = [abs(fact.value) for fact in self._by_size]
         self.by_first = self._spellings()
         self.find = functools.lru_cache(_REMEMBERED)(self._look)
+
+    def _pair_spreads(self) -> None:
+        """A value without a spread gets the std or ci that has its id but for this word, or is a key beside it."""
+        beside: dict[str, float] = {}
+        for name, fact in self.by_id.items():
+            if _SPREAD_WORD.search(name) and fact.value >= 0:
+                beside.setdefault(_without_statistic(name), fact.value)
+        for name, fact in self.by_id.items() if beside else ():
+            if fact.spread is None and not _SPREAD_WORD.search(name):
+                own = beside.get(_without_statistic(name))
+                fact.spread = beside.pop(name.rpartition("/")[0], None) if own is None else own
 
     def _rare(self) -> dict[str, int]:
         """Axes that only a few facts of a metric have (a class, a point of a sweep): a text must name them."""
