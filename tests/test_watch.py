@@ -524,6 +524,28 @@ def test_an_evaluation_that_gets_worse_in_any_wording(tmp_path: Path) -> None:
     assert alarms(tmp_path, scores) == {"overfit"} and not alarms(tmp_path, scores[:12])
 
 
+def test_curves_that_never_leave_their_start_and_those_that_need_not(tmp_path: Path) -> None:
+    stuck = ["Epoch 1/12\n1/1 - loss: 1.9112 - acc: 0.53"] + [f"Epoch {n}/12\n1/1 - loss: 1.9105" for n in range(2, 12)]
+    gan = "step {} d_loss: {:.4f} g_loss: {:.4f}"
+    dead = [gan.format(n, 1.3863 + 0.004 * (n % 3), 0.6931 + 0.002 * (n % 2)) for n in range(99)]
+    balanced = [gan.format(n, 1.3863 + 0.08 * (n % 3 - 1), 0.72 + 0.04 * (n % 2)) for n in range(99)]
+    poor = [f"step {20_000_000 + 1024 * n} ep_rew_mean 0.016" for n in range(14)]
+    assert [alarms(tmp_path, lines) for lines in (stuck, dead, balanced, poor)] == [
+        {"plateau"},
+        {"plateau"},
+        set(),
+        {"plateau"},
+    ]
+    assert not alarms(tmp_path, [line.replace("0.016", "500") for line in poor])  # all there is to earn
+    assert alarms(tmp_path, (f"step {n} loss {0.14 if n < 2 else 25000.0 * n}" for n in range(9))) == {"diverged"}
+
+
+def test_speeds_of_two_bars_in_turn_are_no_slowdown() -> None:
+    points = [(float(n), 0.33 if n % 3 or n > 52 else 40.0) for n in range(64)]
+    assert not list(curves.slow(curves.Curves(rate=points)))
+    assert list(curves.slow(curves.Curves(rate=[(x, 40.0 if x < 30 else 9.0) for x, _ in points])))
+
+
 def test_stalled_by_its_own_speed() -> None:
     fast, slow = ([f"step {n} loss 1.0 {speed}it/s" for n in range(30)] for speed in ("1.00", "0.002"))
     old = {"mtimes": {"x.log": time.time() - 3000}}
@@ -635,6 +657,19 @@ def test_three_starts_from_the_beginning_are_a_loop_and_three_folds_are_not() ->
     assert "restarts" in judged(*again * 4)
 
 
+def test_starts_that_move_no_counter_back_are_a_loop_and_ranks_and_epochs_are_not() -> None:
+    start = ["2026-03-30 15:{:02}:27 resuming from last.pt", "2026-03-30 15:{:02}:29 loading the data"]
+    launches = [line.format(10 * n) for n in range(5) for line in start]
+    assert "restarts" in judged(*launches)
+    assert "restarts" not in judged(*launches, *(f"step {n} loss 1.0" for n in range(9)))
+    assert "restarts" not in judged(*[line.format(7) for line in start for _ in range(8)])  # eight ranks at once
+    epochs = [line for n in range(9) for line in ("Start training", f"epoch {n} loss {3 - n / 9}")]
+    assert "restarts" not in judged(*epochs)
+    # it dies when it saves at the end of its epoch, and starts again in the middle
+    dies = ["Loaded checkpoint last.pt (epoch 5)", *(f"Train: 5 [{n}/2502] Loss: 2.6" for n in (937, 1875, 2501))]
+    assert "restarts" in judged(*[*dies, "RuntimeError: unexpected pos 448714448"] * 4)
+
+
 LEVELS = [3 * 0.95**n + 0.02 * (n % 3) for n in range(60)]
 
 
@@ -690,6 +725,7 @@ def test_a_loss_scale_that_is_printed_as_zero_or_as_its_logarithm() -> None:
     for name, values in (
         ("loss_scale", [2.0 ** (16 - n) for n in range(30)] + [0.0]),
         ("lg_loss_scale", range(16, -40, -1)),
+        ("loss_scale", [32.0] * 40 + [8.0, 8.0, 2.0, 0.5, 0.125, 0.125]),  # fairseq begins low
     ):
         points = [(float(n), float(value)) for n, value in enumerate(values)]
         (finding,) = curves.loss_scale(curves.Curves(loss_scale=points, names={"loss_scale": name}))

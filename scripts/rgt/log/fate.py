@@ -34,6 +34,8 @@ _SURELY_ENDED = re.compile(
     # "Finished training at step 5350", timm, TF's Estimator
     rf"|\b(?:{_DONE} training|training (?:was )?{_DONE}) (?:at|after|in) (?:step|epoch|iter\w*|update)"
     r"|\*\*\* best metric: "
+    r"|\bclosing the engine\b|^mean reward over \d+ evaluation episodes|^shrink model to first \d"
+    r"|^\W*end\b.*\bstatus=ok\b"
     r"|^\S*loss for final step: |\b(?:stopping|stopped|finish(?:ed|ing)) early\b|\bat the end of training\b"
     r"|[\"']?(?:event|status|state)[\"']?[:=] ?[\"'](?:train(?:ing)?_(?:end|done|complete)|completed|finished)\b"
     r"|\b(?:обучение|тренировка) (?:завершен|окончен)|\btraining (?:beendet|abgeschlossen)"
@@ -45,7 +47,7 @@ _SURELY_ENDED = re.compile(
     r"reach(?:ed|ing) (?:the )?(?:max\w*|last|final)[ _](?:steps?|epochs?|iter\w*)"
     r"|\ball (?:\d+ )?(?:epochs|steps|iterations) (?:are )?(?:finished|done|completed?|processed)"
     r"|\bsaving (?:the )?final (?:model|epoch|checkpoint|weights)|overall training speed: |optimizer stripped from"
-    r"|^\W*(?:early stopping, )?best iteration is"
+    r"|^\W*(?:early stopping, )?best iteration(?: is|: \d+, eval score)"
     r"|\bexit(?:ed|ing)?(?: with)?(?: code| status)?[ :=]+0\b|\bsaved (?:the )?final (?:model|checkpoint|weights)",
     re.I,
 )
@@ -119,6 +121,7 @@ RESUMES = re.compile(
     r"|\bload(?:ed|ing) (?:the )?checkpoint|恢复|断点|再開",
     re.I,
 )
+BEGINS = re.compile(r"\bbegin(?:ning)? (?:the )?train|训练(?:启动|开始)|开始训练", re.I)  # each epoch of some does
 OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
 SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
 # the next of several trainings in one log, which counts from its own beginning; `seed: 3` is a setting, and no heading

@@ -19,7 +19,8 @@ from rgt.log.fate import CHAPTER, OVERFLOW, RESUMES, SCALED, WAITS, Problem, pro
 from rgt.log.line import WORTH, Point, parse_line, parse_row, plain
 from rgt.log.printed import bare_line, clock
 from rgt.log.printed_table import Table
-from rgt.log.series import Series
+from rgt.log.series import Series, is_elapsed
+from rgt.log.starts import Starts, see_start
 from rgt.metrics.table import is_curve, is_evaluation, known, role
 
 SERIES = 48  # curves of one log
@@ -99,6 +100,7 @@ class History:
     ended: bool = False
     went_back: bool = False  # its counters, with the line that is being taken
     resumed: bool = False  # a line since the last progress says so, or repeats the first lines of the log
+    starts: Starts = field(default_factory=dict)
     banner: list[str] = field(default_factory=list)  # kinds of lines before the first progress
     origin: float | None = None  # the first place, for not every run counts from 0
     place: float = 0.0  # of the newest line of the training that counts, on the x axis
@@ -190,6 +192,8 @@ class History:
     def _point(self, text: str, record: bool) -> Point:
         """Where a run resumes is no progress: it may lie behind what was reached, and the next step tells it."""
         point = parse_line(text, record)
+        if self._is_last_evaluation(point):
+            return {"metrics": {n if is_evaluation(n) else f"val_{n}": v for n, v in point["metrics"].items()}}
         return point if point.get("metrics") or not RESUMES.search(text) else {}
 
     def _take_problem(self, raw: str, line: str) -> bool:
@@ -208,6 +212,8 @@ class History:
     def _see_kind(self, text: str) -> None:
         """Of a line that tells no number of the training."""
         self.resumed = self.resumed or bool(RESUMES.search(text))
+        now = [self.moves, len(self.problems), self.clock or 0.0, self.place]
+        see_start(self.starts, _short(text), now, self.ended)
         if len(self.news) < _KINDS and "%|" not in text and len(_WORD.findall(text)) >= 3:
             kind = _NUMBER.sub("#", text.strip())[:_KIND]
             self.news[kind] = self.news.get(kind, 0) + 1
@@ -319,6 +325,12 @@ class History:
             if self.step != before[0] and not (self.total and self.step and self.step >= self.total):
                 self.ended = not self.muted and says_ended(text)
 
+    def _is_last_evaluation(self, point: Point) -> bool:
+        """Keras: the bar of model.evaluate() after the last epoch counts fewer batches and no epoch."""
+        over = self.epochs and self.batches and (self.epoch, self.batch) == (self.epochs, self.batches)
+        bar = "metrics" in point and "epoch" not in point
+        return bool(over and bar and 0 < point.get("batches", 0) < 0.5 * (self.batches or 0))
+
     def _is_reset_bar(self, point: Point) -> bool:
         """With the numbers of the epoch before; or a batch that is counted modulo all, at the end of its epoch."""
         for name in _RATES:  # the first step of an epoch waits for its data
@@ -380,8 +392,9 @@ class History:
             self.step = self.batch = None
             self.base = round(self._steps_of_epoch * max(0.0, epoch - self.first_epoch)) if self.went_back else 0
         elif "batch" in point and epoch == last and self.batch and 0 <= point["batch"] < 0.9 * self.batch:
-            # in one epoch: an evaluation's bar names none
-            self._restart(self.batch >= _WRAPPED * (self.batches or math.inf))
+            # in one epoch: an evaluation's bar names none; one that is named again after an accident was not done
+            again = epoch is not None and self._told_of_a_start
+            self._restart(not again and self.batch >= _WRAPPED * (self.batches or math.inf))
         elif epoch is not None and epoch != last and self.batch:
             self.batch = 0
         self.first_epoch = epoch if last is None and epoch is not None else self.first_epoch
@@ -477,9 +490,11 @@ class History:
         finite = math.isfinite(value)
         self.nan_runs[name] = 0 if finite else self.nan_runs.get(name, 0) + 1
         if not finite:
-            known = (role(name) or ("",))[0] in ("loss", "grad_norm") or "loss" in name
+            of = (role(name) or ("",))[0]
+            known = of in ("loss", "grad_norm") or "loss" in name
             # nobody knows its name: it may be the loss
-            known = known or (self.nan_runs[name] > 2 and name in self.series and not is_curve(name))
+            is_known = is_curve(name) and of != "reward"
+            known = known or (self.nan_runs[name] > 2 and name in self.series and not is_known)
             if known and "best" not in name:  # the best loss so far begins at infinity
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
         elif name in self.series or len(self.series) < SERIES:
@@ -488,7 +503,8 @@ class History:
     def _take_rates(self, point: Point, place: float) -> None:
         """As the line says it, or from the clock and place of two rows."""
         seconds = point.get("epoch_time") or (1 / point["it_per_s"] if point.get("it_per_s") else None)
-        if seconds and self._is_elapsed(place, seconds):
+        self.lap = self.lap or ([place, seconds, seconds, 0, 0] if seconds else None)
+        if seconds and self.lap and is_elapsed(self.lap, place, seconds):
             point = {name: value for name, value in point.items() if name not in ("it_per_s", "epoch_time")}
             point["time"] = seconds
             if self.clocked is None or self.clocked[0] > 1e8:
@@ -517,18 +533,6 @@ class History:
                 self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
         if self.clocked is None or when != before or place < since:
             self.clocked, self.interrupted = [when, place], False
-
-    def _is_elapsed(self, place: float, seconds: float) -> bool:
-        """Is 'time 12.5s' the time since the start? Then it grows with the steps, and hardly ever falls."""
-        if self.lap is None:
-            self.lap = [place, seconds, seconds, 0, 0]
-        first_place, first, before, ups, downs = self.lap
-        self.lap[2:] = seconds, ups + (seconds > before), downs + (seconds < before)
-        steady = ups >= 4 and ups > 8 * downs and place > first_place and seconds > first
-        if not steady:
-            return False
-        in_step = first_place > 0 and math.log(seconds / first) > 0.6 * math.log(place / first_place)
-        return in_step or (ups >= 8 and not downs and seconds - before < 3 * (seconds - first) / ups)
 
     # -- what it adds up to
 

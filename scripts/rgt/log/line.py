@@ -38,13 +38,15 @@ _NUMBER = (
 )
 # not a part of a word, a path, a date or a clock
 _NUMBERS = re.compile(
-    rf"(?<![\w.@/-])(?<!(?<![A-Za-z])\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|secs?|seconds?|min(?:ute)?s?|hours?|%)(?!/\w+\s?[:=])|([kKMB]))?(?!\w|\.\d|[:-]\d)"
+    rf"(?<![\w.@/-])(?<!(?<![A-Za-z])\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?"
+    r"(?:\s?(ms|s|secs?|seconds?|min(?:ute)?s?|hours?|%)(?!/\w+(?:\s?[:=]| \d))|([kKMB]))?(?!\w|\.\d|[:-]\d)"
 )
 _CUT = re.compile(r"[|,;{}<>\"'\t]|  |\] ?| - |[:=] ")  # what stands before one of these belongs to another number
 _QUOTED = re.compile(rf"""["']([\w ./@-]{{1,60}})["']\s*:\s*["']?({_NUMBER})["']?(?=\s*[,}}\])]|\s*$)""")
 _WRAPPED = re.compile(rf"\b(?:(?:np|jnp|numpy|torch)\.\w+|array|Array|tensor)\(({_NUMBER})[^()]{{0,60}}\)")
 _IN_TUPLE = re.compile(r"(?<=\w'), (?=[-+\d]|nan|inf)")  # ('loss', 0.5)
-_DASHED = re.compile(r"(?<=[a-z])-(?=(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?:[\s,;|]|$))", re.I)  # epoch-3 - loss-0.5
+# epoch-3 - loss-0.5
+_DASHED = re.compile(r"(?<=[a-z])(?<!\de)-(?=(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?:[\s,;|]|$))", re.I)
 _MINUTES = re.compile(r"\b(?:(\d+)h ?)?(\d+)m ?(\d+(?:\.\d+)?)s\b")
 _DAYS = re.compile(r"\b(\d+) ?d(?:ays?)?,? (\d\d?)(?=:\d\d:\d\d)")  # "2 days, 1:27:03" is 49:27:03
 _UNIX = re.compile(r"^\W?(1[5-9]\d{8}(?:\.\d+)?)\b")  # seconds since 1970 before anything else
@@ -97,7 +99,9 @@ _PER_SECOND = re.compile(r"([\d.,]+)(\s?[kKM]\b|[kKM]?)\s?([a-z]+?)?s?/(s|min|h)
 _SECONDS_OF = {"s": 1, "min": 60, "h": 3600}
 _NO_WORK = re.compile(r"(?i)[kmgt]?i?(?:b|bit|byte|flop|m|req|request)|ep|epoch|file|row|op")  # MB/s
 _TIME_NAME = re.compile(r"(?:.*\W)?(?:(ms|s|secs?|seconds?)/(?!ep)[a-z]+|time/(?:batch|step|iter|iteration|it|update))")
-_SECONDS_PER = re.compile(r"(?<![\w.-])([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteration|step|batch|b|(ep|epoch))\b", re.I)
+_SECONDS_PER = re.compile(
+    r"(?i)(?<![\w.-])([\d.]+)\s?(ms|s|sec)/(?:it(?:er(?:ation)?)?|step|b(?:atch)?|(ep(?:och)?))\b(?! \d+\.\d)"
+)
 _RATE_NAME = re.compile(r"(?:.*[ /_])?([a-z]+?)s?(?:/|_per_| per )s(?:ec|econd)?(?:[/_ ].*)?")
 _ETA = re.compile(
     r"\b(?:eta|remaining(?: time)?|time (?:left|remaining))\b[\s:=]*"
@@ -530,6 +534,8 @@ def _key(name: str) -> tuple[str, str]:
     if last in SPLIT_WORDS and first in LOG_WORDS:  # loss_val
         parts[-1:] = [first, last]
     key = [parts.pop()]
+    if key == ["val"] and parts[-1:] == ["time"]:  # Composer's hours
+        return "time_val", ""
     if key == ["val"]:  # LitGPT: "loss train: 2.31, val: 2.40"
         return "_".join(["val", parts[-1] if parts and parts[-1] in LOG_WORDS else "loss"]), ""
     if key[0] in SPLIT_WORDS and parts and (named := words.SAME.get(parts[-1], parts[-1])) in LOG_WORDS:  # "loss train"

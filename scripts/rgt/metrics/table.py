@@ -56,8 +56,8 @@ _TABLE = {
         epe; hausdorff; hd95; chamfer; mpjpe; ade; fde""",
     # a density may have a negative one
     Metric("", "down", perfect=0.0): """
-        loss: losses, 损失, 损失值; ce: cross entropy, ce loss, xent; nll: log loss, negative log likelihood
-        bpb: bits per byte; bpc; bits per token""",
+        loss: losses, 损失, 损失值; ce: cross entropy, language cross entropy, ce loss, xent
+        nll: log loss, negative log likelihood; bpb: bits per byte; bpc; bits per token""",
     Metric("", "up"): """
         reward: rew; return; elo; vmaf; cider; spice; comet; clipscore: clip score; is: inception score
         loglikelihood: log likelihood; throughput: 吞吐量, 吞吐率""",

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from rgt import bundle
-from rgt.log.series import Points
+from rgt.log.series import Points, is_chance, is_stuck
 from rgt.metrics.table import is_evaluation, known
 from rgt.report import Finding
 
@@ -118,8 +118,8 @@ def _wobble(levels: list[float]) -> float:
 def diverged(run: Curves) -> Iterator[Finding]:
     """The newest level against the best one: higher than noise, cycles and what it came back from before explain."""
     points, name = run.loss, run.name("loss")
-    if len(points) < _ENOUGH:
-        yield from exploded(run)
+    if (short := list(exploded(run)) if len(points) < 2 * _ENOUGH else []) or len(points) < _ENOUGH:
+        yield from short
         return
     if run.adversarial and min(value for _, value in points) <= 0:  # a critic's sign says nothing
         return
@@ -148,8 +148,10 @@ def diverged(run: Curves) -> Iterator[Finding]:
         rise < 0.5 * (first - best) and _falls(values[-len(since) * width :])
     )
     back = back and not (rise > 1.5 * needed and _is_settled(values[best_at * width :], rise))
+    checks = [value for _, value in run.val_loss]  # the evaluations do not come back, either
+    lost = len(checks) >= 4 * _ENOUGH and min(checks[-(len(checks) // 4) :]) > min(checks) * math.exp(needed / 2) > 0
     raw = [value for _, value in points]
-    if rise > needed and lasting and not back and _matters(raw, _middle(raw[-3:]) - min(raw)):
+    if rise > needed and lasting and (lost or not back) and _matters(raw, _middle(raw[-3:]) - min(raw)):
         x = points[min(len(points) - 1, best_at * width + width // 2)][0]
         level = min(value for _, value in points[best_at * width : best_at * width + 2 * width])
         strength = rise / wobble
@@ -299,15 +301,9 @@ def plateau(run: Curves) -> Iterator[Finding]:
     stuck = chance < 0.02 and not scored and _never_gains([-value for value in values])
     chance = math.inf if scored or max(values[:3]) > 1.3 * newest or _noise(values) > 0.03 * size else chance
     never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
-    checks = list(dict.fromkeys(value for _, value in run.val_loss))
-    falling = all(after < (1 + 1e-3) * min(checks[: n + 1]) for n, after in enumerate(checks[1:], 1) if after > 0)
-    learns = len(checks) >= 3 and falling and checks[-1] < checks[0] - 3e-3 * abs(checks[0])
-    metric = known(run.name("accuracy"))
-    good = _middle(scores[-5:]) / (100 if max(scores) > 1 else 1) if scores and metric and metric.share else 0.0
-    learns = learns or good > 0.75 or any(_fell(other) for other in run.losses.values())
     # a log that begins late in a run does not show where its loss began
     late = points[0][0] > 0.5 * points[-1][0]
-    if (stuck or (never and flat and not late)) and not learns:
+    if (stuck or (never and flat and not late)) and not _learns(run):
         told = f"{start:.4g} at the start, {newest:.4g} now, noise {noise:.2g}"
         hint = ", as good as guessing" if chance < 0.01 else ""
         fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
@@ -324,16 +320,32 @@ def plateau(run: Curves) -> Iterator[Finding]:
         yield Finding("plateau", "info", message, where=name, evidence=f"{len(points)} points", sure=0.6)
 
 
+def _learns(run: Curves) -> bool:
+    """Says something beside the loss that it learns, or has learned?"""
+    checks = list(dict.fromkeys(value for _, value in run.val_loss))
+    falling = all(after < (1 + 1e-3) * min(checks[: n + 1]) for n, after in enumerate(checks[1:], 1) if after > 0)
+    scores, name = [value for _, value in run.accuracy], run.name("accuracy")
+    metric = known(name)
+    good = _middle(scores[-5:]) / (100 if max(scores) > 1 else 1) if scores and metric and metric.share else 0.0
+    # most of what a detector's own accuracy counts is background
+    good = 0.0 if not is_evaluation(name) and _never_gains(scores) else good
+    fell = len(checks) >= 3 and falling and checks[-1] < checks[0] - 3e-3 * abs(checks[0])
+    return fell or good > 0.75 or any(_fell(other) for other in run.losses.values())
+
+
 def nothing_or_guess(run: Curves, warming: bool) -> Finding | None:
     """A value of the loss that says, in a few points, that nothing is learned: 0, or the logarithm of the classes."""
     message, name = "", run.name("loss")
-    zero = (of for of, curve in run.losses.items() if len(curve) >= _ENOUGH and not any(y for _, y in curve))
-    if not run.reward and (dead := next(zero, "")):
-        message, name = f"{dead} is exactly 0 in all {len(run.losses[dead])} points", dead
+    fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
+    dead = next((of for of, curve in run.losses.items() if is_stuck(curve)), "")
+    if dead and not run.reward:
+        message, name = f"{dead} is exactly {run.losses[dead][-1][1]:.6g} in all {len(run.losses[dead])} points", dead
         fix = "look at the labels and masks, at the precision, and at the balance of the two networks"
+    elif len(players := [of for of, curve in run.losses.items() if is_chance(curve)]) >= 2 and not run.reward:
+        message, name = f"{players[0]} and {players[1]} stay at multiples of log(2): both only guess", players[0]
+        fix = "the discriminator sees no difference: check its input, its learning rate and the initialisation"
     elif not (run.adversarial or warming) and (classes := _guesses(run)):
         message = f"{name} stays at log({classes}), as good as guessing among {classes}"
-        fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
     return Finding("plateau", "warn", message, where=name, fix=fix, sure=0.85) if message else None
 
 
@@ -373,6 +385,9 @@ def no_score(run: Curves) -> Iterator[Finding]:
     message = ""
     if len(scores) >= 2 * _ENOUGH and not any(scores):
         message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
+    # the end of a long run, where nothing is earned
+    elif len(rewards) >= 12 and 0 <= min(rewards) == max(rewards) < 0.05 and 2 * run.reward[0][0] > run.reward[-1][0]:
+        message = f"{run.name('reward')} is {rewards[0]:g} in all {len(rewards)} points up to {run.reward[-1][0]:g}"
     # a score without a name may be a loss
     elif (goal := rewards or ([] if run.loss or run.name("accuracy") == "score" else scores)) and _never_gains(goal):
         name = run.name("reward" if rewards else "accuracy")
@@ -405,7 +420,7 @@ def overfit(run: Curves) -> Iterator[Finding]:
     scores = [(x, -value) for x, value in run.accuracy] if scored else []
     for role, shown, least in (("val_loss", run.val_loss, 0.06), ("accuracy", scores, 0.1)):
         points = shown[:1] + [after for before, after in pairwise(shown) if after[1] != before[1]]  # a bar repeats it
-        if len(points) < 5:
+        if len(points) < 4:
             continue
         size = max(abs(value) for _, value in points)
         values = _scaled(points) if role == "val_loss" else [value / size for _, value in points]
@@ -421,6 +436,7 @@ def overfit(run: Curves) -> Iterator[Finding]:
         if (
             _got_harder(run.loss, points[best_at][0])
             or since < max(3, 0.15 * len(values))
+            or (len(points) == 4 and rise < 0.15)
             or rise <= needed
             or not rising
             or values[-1] <= values[best_at]
@@ -479,8 +495,9 @@ def loss_scale(run: Curves) -> Iterator[Finding]:
     # one halving after the other, down to where no scale has to go
     at_once = halvings >= 4 and values[-1] <= 3 and all(after < before for before, after in pairwise(down))
     at_once = at_once and len(down) >= (5 if down[0] >= 3 else _ENOUGH)
-    at_end = values[-1] <= 0 or (halvings >= 10 and values[-1] < 7 and values[-1] < values[-max(2, len(values) // 5)])
-    if at_once or (at_end and len(values) >= _ENOUGH and max(values) >= 6):
+    at_end = values[-1] <= (0 if max(values) >= 6 else -3)
+    at_end = at_end or (halvings >= 10 and values[-1] < 7 and values[-1] < values[-max(2, len(values) // 5)])
+    if at_once or (at_end and len(values) >= _ENOUGH and max(values) >= 5):
         message = (
             f"the loss scale fell to {points[-1][1]:g} ({halvings:.0f} halvings without a rise): steps are skipped"
         )
@@ -546,7 +563,9 @@ def slow(run: Curves) -> Iterator[Finding]:
     usual = [value for value in values if value > level - 0.35]
     now, spread = _middle(newest), max(mad(usual), mad(newest), 0.02)
     low = sum(value < level + math.log(0.75) for value in newest)
-    if now < level + math.log(0.6) and level - now > 3 * spread and low >= 0.8 * len(newest):
+    began = values[: len(values) // 4]
+    mixed = sum(value < now + 0.25 for value in began) >= 0.5 * len(began)  # with another bar's speed
+    if not mixed and now < level + math.log(0.6) and level - now > 3 * spread and low >= 0.8 * len(newest):
         name, share = run.name("rate"), math.exp(now - level)
         message = f"{name} fell to {math.exp(now):.4g}, {share:.0%} of its usual {math.exp(level):.4g}"
         fix = f"a throttled GPU, a starved data loader, or a neighbour: {bundle.command('watch', 'box')}"

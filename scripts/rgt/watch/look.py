@@ -36,7 +36,7 @@ from rgt.run.record import Run
 from rgt.watch import box_health
 from rgt.watch.view import View, liveness
 
-_VERSION = 9  # of state.json; one of another version is not used, and the logs are read again
+_VERSION = 10  # of state.json; one of another version is not used, and the logs are read again
 _FOLDER = "watch"
 # the gate's words for an end
 _REOPENED = 60.0  # seconds: within them, a log that is opened anew for each line is usually written again

@@ -23,6 +23,7 @@ from rgt.log.fate import SENTENCES, Problem, problem_in, says_ended
 from rgt.log.history import History
 from rgt.log.line import plain
 from rgt.log.series import Points
+from rgt.log.starts import false_starts
 from rgt.metrics.table import is_evaluation, known, role
 from rgt.report import Finding
 from rgt.run import record
@@ -316,6 +317,12 @@ def restart_loop(view: View) -> Iterator[Finding]:
     log = max(view.logs.values(), key=lambda log: len(log.restarts), default=History())
     starts = [log.origin or 0.0, *(row["to"] for row in rows)]
     ways = [row["at"] - start for row, start in zip(rows, starts, strict=False)]
+    if (again := max((false_starts(log.starts, log.moves) for log in view.logs.values()), default=0)) > _LOOP:
+        message = f"started {again} times with the same words and got nowhere in between"
+        fix = "read what stands before each start: it dies before its first steps, or cannot save"
+        evidence = view.main.last_line[:200]
+        yield Finding("restarts", "error", message, path=view.log, evidence=evidence, fix=fix, sure=0.85)
+        return
     if not rows or log.place - starts[-1] > 3 * sum(ways):  # it has got over it
         return
     told = [row for row in rows if row["told"]]
