@@ -102,8 +102,6 @@ def main(
     from rgt.reconcile import facts as fact_files
     from rgt.reconcile import truth_file
     from rgt.reconcile.one_document import Task, corrected
-    from rgt.reconcile.packed_reader import PDF_NEEDS
-    from rgt.reconcile.passages import READERS
     from rgt.reconcile.sheet import Sheet
     from rgt.reconcile.vocabulary import Vocabulary
 
@@ -113,12 +111,7 @@ def main(
     report = Report("reconcile")
     if ids:
         return _list(vocabulary, report, fmt)
-    pdf = importlib.util.find_spec("pypdf") is not None
-    if not pdf and any(path.suffix.lower() == ".pdf" for path in paths):
-        raise lacking(PDF_NEEDS)
-    suffixes = frozenset(READERS) - (frozenset() if pdf else {".pdf"})
-    chosen = evidence_layer.chosen_documents(paths, truth.resolve().parent, suffixes)
-    chosen = [path for path in chosen if path.resolve() != truth.resolve()]
+    chosen = _documents(paths, truth)
     task = Task(explain, Sheet(sheet) if sheet else None)
     counts: Counter[str] = Counter()
     asked: dict[str, Asked] = {}
@@ -150,6 +143,19 @@ def main(
     elif counts["unexplained"]:
         told += "\nNext: --sheet numbers.jsonl asks what the numbers mean that are not settled"
     return report.emit(fmt, told)
+
+
+def _documents(paths: tuple[Path, ...], truth: Path) -> list[Path]:
+    from rgt.evidence import claims as evidence_layer
+    from rgt.reconcile.packed_reader import PDF_NEEDS
+    from rgt.reconcile.passages import READERS
+
+    pdf = importlib.util.find_spec("pypdf") is not None
+    if not pdf and any(path.suffix.lower() == ".pdf" for path in paths):
+        raise lacking(PDF_NEEDS)
+    suffixes = frozenset(READERS) - (frozenset() if pdf else {".pdf"})
+    chosen = evidence_layer.chosen_documents(paths, truth.resolve().parent, suffixes)
+    return [path for path in chosen if path.resolve() != truth.resolve()]
 
 
 def _counted(counts: Counter[str]) -> dict[str, int]:

@@ -358,8 +358,8 @@ def test_compare_runs_reads_a_plain_folder(name: str, tmp_path: Path) -> None:
         (tmp_path / arm / name).write_text(PLAIN[name].format(value))
     found = front_door.report("compare_runs.py", tmp_path / "a", "--vs", tmp_path / "b", "--metric", "val_loss")
     (row,) = found["comparisons"]
-    assert "A 1.25" in row["disclosure"] and "B 1.5" in row["disclosure"]
-    assert ("values of A typed, not computed" in row["disclosure"]) == (name == "results.json")
+    assert "A (a) 1.25" in row["disclosure"] and "B (b) 1.5" in row["disclosure"]
+    assert ("typed, not computed" in row["disclosure"]) == (name == "results.json")
     if name != "metrics.csv":
         assert row["seeds"] == [["1"], ["1"]]
 

@@ -164,6 +164,19 @@ def read_text(path: Path) -> str:
         raise from_os_error(error, f"read {path}") from None
 
 
+def without_comments(table: str) -> str:
+    """A CSV without the lines of # above its header; numpy writes the header itself behind one."""
+    lines = table.split("\n")
+    start = next((at for at, line in enumerate(lines) if not line.startswith("#")), 0)
+    if not start:
+        return table
+    above, first = lines[start - 1], lines[start]
+    delimiter = max(",;\t", key=first.count)
+    if above.count(delimiter) == first.count(delimiter) and first[:1].isdigit():
+        return "\n".join([above.lstrip("# "), *lines[start:]])
+    return "\n".join(lines[start:])
+
+
 def read_json(path: Path, schema: str | None = None) -> Any:
     """Read one JSON file, or say in a sentence what is wrong with it."""
     text = read_text(path)

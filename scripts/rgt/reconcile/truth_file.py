@@ -17,6 +17,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rgt import files
 from rgt.errors import bad_input
 from rgt.reconcile.facts import Truth
 from rgt.reconcile.passages import text_of
@@ -31,6 +32,7 @@ def from_file(path: Path) -> Truth:
     text, suffix = text_of(path), path.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
+            text = files.without_comments(text)
             delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.split("\n", 1)[0].count)
             rows = csv.DictReader(io.StringIO(text), delimiter=delimiter)
             data: Any = [

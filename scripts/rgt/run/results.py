@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import math
 import re
 from collections.abc import Iterable
@@ -169,8 +170,7 @@ def _from_curves(run: Run, question: Question, rows: Iterable[Row]) -> Row:
 
 def _from_table(path: Path, question: Question) -> Row:
     """One row per example, or one row."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader(io.StringIO(files.without_comments(files.read_text(path)), newline="")))
     if not rows or question.metric not in rows[0]:
         have = ", ".join(str(name) for name in (rows[0] if rows else ())) or "no row"
         raise bad_input(f"{path} has no column {question.metric}; it has {have}")

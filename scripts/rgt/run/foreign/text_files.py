@@ -108,6 +108,7 @@ def _objects(text: str, gaps: list[str]) -> Iterator[Row]:
 
 def _cells(path: Path, text: str, gaps: list[str]) -> Iterator[Row]:
     csv.field_size_limit(_LONGEST)
+    text = files.without_comments(text)
     first = text.partition("\n")[0]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
     header: list[str] = []
