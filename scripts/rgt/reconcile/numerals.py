@@ -198,6 +198,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
         behind = set() if last else _behind(text, end, bool(percent_sign), word if not unit else "", bare, in_cell)
         if "change" not in roles or "thing" not in behind:
             roles |= behind
+        if "ratio" in behind:
+            roles.discard("setting")  # 46 ms per step, 4.2 times less
         if not roles & {*IDLE}:
             roles |= _before(text, start, sign, in_cell)
     value, ulp = _read(body, int(exp or 0) + int(power or 0))
