@@ -366,7 +366,7 @@ TRUTHS = {
     "columns.json": json.dumps(
         {"datasets": ["CIFAR-10", "SVHN"], "acc": {"FooNet": {"mean": [0.914, 0.961], "std": [0.003, 0.002]}}}
     ),
-    "comment.csv": "# accuracy, as fractions; mean of 3 seeds\nmodel,dataset,acc\nFooNet,CIFAR-10,0.914\nBar,SVHN,0.8\n",
+    "comment.csv": "# accuracy, as fractions; of 3 seeds\nmodel,dataset,acc\nFooNet,CIFAR-10,0.914\nBar,SVHN,0.8\n",
     "runs.json": json.dumps(
         [{"model": "FooNet", "dataset": "CIFAR-10", "seed": n, "acc": 0.91 + n / 250} for n in range(3)]
     ),
