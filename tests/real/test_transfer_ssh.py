@@ -354,7 +354,7 @@ def test_a_box_that_rewrites_its_record_commands_nothing_here(lab: Lab) -> None:
     work, marker = lab.home / "work", lab.folder / "contacted"
     work.mkdir()
     (work / "train.py").write_text(
-        "import os, numpy as np\nnp.save(os.environ['RGT_RUN_DIR'] + '/w.npy', np.ones(3) / 7)"
+        "import os, numpy as np\nnp.save(os.environ['RGT_RUN_DIR'] + '/w.npy', np.ones(3) / 7); raise SystemExit(3)"
     )
     os.utime(work / "train.py", (1, 1))
     spec = {"name": "tiny", "script": "train.py", "python": sys.executable, "workdir": str(work)}
@@ -370,7 +370,7 @@ def test_a_box_that_rewrites_its_record_commands_nothing_here(lab: Lab) -> None:
     record["command"], record["job"]["target"] = ["sh", "-c", f"touch {marker}"], "ssh:evil"
     record["job"]["spec"] |= {"script": f"{marker}.py", "secrets": ["WANDB_API_KEY"], "workdir": "/"}
     (there / "run.json").write_text(json.dumps(record))
-    wait_for("its end", lambda: "finished" in front_door.call("launch.py", "status", lab.here, env=env).stdout)
+    wait_for("its end", lambda: "failed" in front_door.call("launch.py", "status", lab.here, env=env).stdout)
     for _ in range(2):  # the second pull finds the first one's records
         done = transfer("pull", lab.here, env=env)
         assert done.returncode == 1, done.stdout + done.stderr
