@@ -256,6 +256,7 @@ def _judge(view: View, samples: list[dict[str, Any]]) -> Iterator[Finding]:
             share_done=view.share_done,
             adversarial=view.adversarial,
             losses=view.losses,
+            explained=next((curve for name, curve in view.curves.items() if "explained_var" in name), []),
         )
     )
     yield from box_health.judge(samples, view.eta, live=view.state == record.RUNNING)
