@@ -1106,3 +1106,28 @@ def test_ends_of_a_part(line: str) -> None:
     assert (
         View({"x.log": recorded(line, "loss: 0.3 - val_loss: 0.4", "Saving checkpoint")}, 0.0, "x").state == "running"
     )
+
+
+def test_what_looks_flat_but_has_learned_or_never_had_to() -> None:
+    flat = [(float(x), -97.0 + 5 * ((x * 7) % 5 - 2) / 2) for x in range(60)]
+    assert list(curves.no_score(curves.Curves(reward=flat, adversarial=True)))
+    assert not list(curves.no_score(curves.Curves(reward=flat, adversarial=True, explained=[(0.0, 0.9)] * 60)))
+    zero = {"unsuper_loss": [(float(x), 0.0) for x in range(40)], "act_loss": flat[:40]}
+    assert not curves.nothing_or_guess(curves.Curves(loss=flat, losses=zero, names={"loss": "act_loss"}), False)
+
+
+def test_two_counters_of_one_run_are_no_restarts() -> None:
+    both = "epoch={0}/micro_step={1}/global_step={2}, CurrSamplesPerSec=8.5\nEpoch: {0}, Step: {1}, Rank: 0, loss = 3.5"
+    lines = [line for n in range(266) for line in both.format(n // 53, n % 53 + 1, n + 1).split("\n")]
+    assert "restarts" not in judged(*lines)
+
+
+def test_a_loss_that_is_nan_from_its_first_line() -> None:
+    lines = ["annealing_loss_improvement_pct: 1.0", *(f"step {n} | lr 20.0 | loss nan" for n in range(9))]
+    assert judged(*lines)["nan"].severity == "error"
+
+
+def test_a_loss_scale_that_only_the_overflows_tell_of(tmp_path: Path) -> None:
+    lines = [f'{{"epoch": 1, "loss": "3.{99 - n}", "num_updates": "{n}", "loss_scale": "128"}}' for n in range(40)]
+    lines += [f"NOTE: gradient overflow detected, setting loss scale to: {2.0**-n}" for n in range(-6, 14)]
+    assert "loss-scale" in alarms(tmp_path, lines)

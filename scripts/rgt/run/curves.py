@@ -43,6 +43,7 @@ class Curves:
     reward: Points = field(default_factory=list)
     accuracy: Points = field(default_factory=list)
     losses: dict[str, Points] = field(default_factory=dict)  # all of the training's
+    explained: Points = field(default_factory=list)  # share of the reward's variance that a critic foresees
     names: dict[str, str] = field(default_factory=dict)  # of the curves, as the log spells them
     share_done: float | None = None
     adversarial: bool = False  # two losses that play against each other, or a policy: neither has to fall
@@ -290,19 +291,20 @@ def plateau(run: Curves) -> Iterator[Finding]:
     start, middle, newest = median(values[:early]), _middle(values[third:-third]), _middle(values[-third:])
     noise = 2.5 * _noise(values) / math.sqrt(third)
     doubt = 2.5 * _noise(values) * math.sqrt(1 / early + 1 / third)
+    rough = _noise(values) > 0.13 * abs(newest)  # networks that play against each other look like this
     size = max(abs(start), abs(newest), 1e-12)
     flat = abs(middle - newest) < max(3 * noise, 0.015 * size)
     chance = min(abs(newest / math.log(classes) - 1) for classes in _KNOWN_CHANCE)
     fell = values[0] - newest > max(4 * _noise(values), 0.1 * size)  # before the second print: a finetuning may
-    never = start - newest < max(0.02 * size, doubt) and doubt < 0.12 * size and not fell
+    never = start - newest < max(0.02 * size, doubt) and doubt < 0.12 * size and not (fell or rough)
     # at chance for most of the run, where the first steps were above it and nothing that it scores says otherwise
     scores = [value for _, value in run.accuracy]
     scored = len(scores) >= 4 and max(scores[-3:]) > 1.5 * max(scores[0], 1e-9)
-    stuck = chance < 0.02 and not scored and _never_gains([-value for value in values])
+    stuck = chance < 0.02 and not (scored or rough) and _never_gains([-value for value in values])
     chance = math.inf if scored or max(values[:3]) > 1.3 * newest or _noise(values) > 0.03 * size else chance
     never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
     # a log that begins late in a run does not show where its loss began
-    late = points[0][0] > 0.5 * points[-1][0]
+    late = points[2][0] > 0.5 * points[-1][0]  # the first may have been read before any counter
     if (stuck or (never and flat and not late)) and not _learns(run):
         told = f"{start:.4g} at the start, {newest:.4g} now, noise {noise:.2g}"
         hint = ", as good as guessing" if chance < 0.01 else ""
@@ -329,7 +331,9 @@ def _learns(run: Curves) -> bool:
     good = _middle(scores[-5:]) / (100 if max(scores) > 1 else 1) if scores and metric and metric.share else 0.0
     # most of what a detector's own accuracy counts is background
     good = 0.0 if not is_evaluation(name) and _never_gains(scores) else good
-    fell = len(checks) >= 3 and falling and checks[-1] < checks[0] - 3e-3 * abs(checks[0])
+    fell = (
+        falling and checks[-1] < checks[0] - (3e-3 if len(checks) >= 3 else 0.04) * abs(checks[0]) if checks else False
+    )
     return fell or good > 0.75 or any(_fell(other) for other in run.losses.values())
 
 
@@ -337,7 +341,8 @@ def nothing_or_guess(run: Curves, warming: bool) -> Finding | None:
     """A value of the loss that says, in a few points, that nothing is learned: 0, or the logarithm of the classes."""
     message, name = "", run.name("loss")
     fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
-    dead = next((of for of, curve in run.losses.items() if is_stuck(curve)), "")
+    # a term that is 0 beside a loss that moves has no weight; a network that has lost against another is dead
+    dead = next((of for of, curve in run.losses.items() if is_stuck(curve) and (run.adversarial or of == name)), "")
     if dead and not run.reward:
         message, name = f"{dead} is exactly {run.losses[dead][-1][1]:.6g} in all {len(run.losses[dead])} points", dead
         fix = "look at the labels and masks, at the precision, and at the balance of the two networks"
@@ -389,6 +394,8 @@ def no_score(run: Curves) -> Iterator[Finding]:
     elif len(rewards) >= 12 and 0 <= min(rewards) == max(rewards) < 0.05 and 2 * run.reward[0][0] > run.reward[-1][0]:
         message = f"{run.name('reward')} is {rewards[0]:g} in all {len(rewards)} points up to {run.reward[-1][0]:g}"
     # a score without a name may be a loss
+    elif rewards and run.explained and _middle([value for _, value in run.explained[:3]]) > 0.7:
+        return  # a critic that knows its policy from the first update: it had learned before
     elif (goal := rewards or ([] if run.loss or run.name("accuracy") == "score" else scores)) and _never_gains(goal):
         name = run.name("reward" if rewards else "accuracy")
         message = f"{name} does not rise: {_middle(goal[:_ENOUGH]):.4g} at first, {_middle(goal[-_ENOUGH:]):.4g} now"

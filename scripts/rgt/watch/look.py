@@ -248,14 +248,17 @@ def _judge(view: View, samples: list[dict[str, Any]]) -> Iterator[Finding]:
         fix = bundle.command("triage", view.log)
         yield Finding("unfinished", "warn", message, path=view.log, evidence=evidence, fix=fix, sure=0.85)
     told = max((log.series.get(SCALE_TOLD, Series()).points() for log in view.logs.values()), key=len, default=[])
+    scale = view.points("loss_scale")
+    newer = len(told) >= 8 and scale and told[-1][0] >= scale[-1][0] and told[-1][1] < scale[-1][1]
     yield from curves.judge(
         curves.Curves(
             **{role: points for role, (_, points) in view.chosen.items()}
-            | {"loss_scale": view.points("loss_scale") or told},
+            | {"loss_scale": told if newer or not scale else scale},
             names={role: name for role, (name, _) in view.chosen.items()},
             share_done=view.share_done,
             adversarial=view.adversarial,
             losses=view.losses,
+            explained=next((curve for name, curve in view.curves.items() if "explained_var" in name), []),
         )
     )
     yield from box_health.judge(samples, view.eta, live=view.state == record.RUNNING)

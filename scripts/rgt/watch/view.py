@@ -279,7 +279,8 @@ def not_a_number(view: View) -> Iterator[Finding]:
         is_loss = "norm" not in name
         known = max((log.series[name].count for log in view.logs.values() if name in log.series), default=0)
         # some print a norm that they never compute; the loss of one that is lost is 0
-        unused = not known and any(value for _, value in view.points("loss")[-3:])
+        shown = view.points("loss")
+        unused = not known and any(value for _, value in shown[-3:]) and (len(shown) >= 3 or not is_loss)
         # a norm is infinite in each step that fp16 skips
         if (
             run > (0 if is_loss else 1 if known > 3 and "nan" in rows[-1]["line"].lower() else 2) and not unused
@@ -326,6 +327,9 @@ def restart_loop(view: View) -> Iterator[Finding]:
     if not rows or log.place - starts[-1] > 3 * sum(ways):  # it has got over it
         return
     told = [row for row in rows if row["told"]]
+    steps = [(before["at"] < after["at"], before["to"] < after["to"]) for before, after in pairwise(rows)]
+    if len(rows) > 2 * _LOOP and not told and sum(map(all, steps)) > 0.7 * len(steps):
+        return  # two counters of one run, one of which begins again in each epoch
     wasted = len(told) >= _LOOP and sum(row["at"] - row["to"] for row in told) > 0.1 * (max(starts) - starts[0])
     rows = rows[-_LOOP:]
     at, to = [row["at"] for row in rows], [row["to"] for row in rows]
