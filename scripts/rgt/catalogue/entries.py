@@ -136,15 +136,15 @@ def read(root: Path = ROOT) -> Catalogue:
     """The entries and their regexes taken apart; parsed once, then kept in the user's cache while no file changes."""
     if not (root / FOLDERS[0]).is_dir():
         with contextlib.suppress(OSError):  # on a box
-            return unpack(pkgutil.get_data("rgt", PACKED) or b"")
+            return unpack(json.loads(pkgutil.get_data("rgt", PACKED) or b""))
     paths = documents(root)
     stats = ((path, path.stat()) for path in [*paths, Path(__file__)])
     state = [[str(path), status.st_size, status.st_mtime_ns] for path, status in stats]
     kept = Path(environment.cache()) / f"catalogue-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        data = kept.read_bytes()
-        if json.loads(data)["state"] == state:
-            return unpack(data)
+        book = json.loads(kept.read_bytes())
+        if book["state"] == state:
+            return unpack(book)
     texts = [(path.read_text(encoding="utf-8", errors="replace"), path.relative_to(root).as_posix()) for path in paths]
     entries = tuple(entry for text, path in texts for entry in parse(text, path))
     ways = {}
@@ -166,8 +166,7 @@ def pack() -> bytes:
     return json.dumps({"entries": rows, "ways": book.ways}, sort_keys=True).encode()
 
 
-def unpack(data: bytes) -> Catalogue:
-    book = json.loads(data)
+def unpack(book: dict[str, Any]) -> Catalogue:
     for row in book["entries"]:
         row.update({name: tuple(value) for name, value in row.items() if isinstance(value, list)})
     return Catalogue(tuple(Entry(**row) for row in book["entries"]), book["ways"])
