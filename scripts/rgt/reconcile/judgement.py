@@ -164,6 +164,8 @@ def _unlike(place: Place, named: list[Fact], vocabulary: Vocabulary) -> str:
     open_axes = [axis for axis in named[0].terms if axis not in said and len(vocabulary.axes[axis]) > 1]
     if open_axes:
         return f"nothing says which {open_axes[0]}"
+    if not named[0].terms.keys() & said - {"split"}:
+        return "nothing names it: it is the only value of the file"
     if place.unclear:
         return "the sentence can be read in several ways"
     return "a mean" if not place.cell and _AVERAGED.search(place.text) else ""
