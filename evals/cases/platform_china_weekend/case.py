@@ -27,7 +27,7 @@ PROFILE = {
     "featurize_归还后还在的目录": (
         "/home/featurize/work",
         r"tier: cloud drive, path: (/home/featurize/work), stop: kept, destroy: kept",
-        r"(?:~|/home/featurize)/work/*",
+        r"(?:~|/home/featurize)[/]work[/]*",
     ),
     "featurize_把6006端口发布出去的命令": ("featurize port export 6006", r"`featurize port export <port>`"),
     "featurize_最多能发布几个端口": (10, r"\(HTTP, at most ten\)"),
